@@ -1,0 +1,135 @@
+//! Content IDs: parsing with the rules of public gateways, and rendering in the bases that they use.
+
+use multibase::Base;
+
+use crate::hash::IDENTITY;
+use crate::limits::MAX_IDENTITY_BYTES;
+use crate::{Error, Result, codec, hash};
+
+/// A content ID (<https://github.com/multiformats/cid>). Digests of up to 128 bytes, so that an identity CID is whole.
+pub type Cid = cid::CidGeneric<MAX_IDENTITY_BYTES>;
+
+/// A multihash (<https://multiformats.io/multihash/>) with a digest of up to 128 bytes.
+pub type Multihash = multihash::Multihash<MAX_IDENTITY_BYTES>;
+
+/// Longest text that can be a content ID: an identity CID of 128 bytes in base16, with room.
+const MAX_TEXT_BYTES: usize = 512;
+
+/// Reads a content ID from text: CIDv0 (`Qm...`), or CIDv1 in base58btc, base32 (either case), base36, base16 or
+/// base64url.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind) names the text and what is wrong with it.
+///
+/// ```
+/// let cid = ipfrs_core::parse_cid("QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH")?;
+/// assert_eq!(cid.codec(), ipfrs_core::codec::DAG_PB);
+/// assert!(ipfrs_core::parse_cid("Qm").is_err());
+/// # Ok::<(), ipfrs_core::Error>(())
+/// ```
+pub fn parse_cid(text: &str) -> Result<Cid> {
+    let invalid = |why: &str| Error::invalid(format!("invalid CID {:?}: {why}", shorten(text)));
+    if text.len() < 2 {
+        return Err(invalid("too short"));
+    }
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(invalid("too long"));
+    }
+    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'=')) {
+        return Err(invalid("it holds a character that no CID has"));
+    }
+    let is_v0 = text.len() == 46 && text.starts_with("Qm");
+    if !is_v0 && !matches!(text.as_bytes()[0], b'z' | b'b' | b'B' | b'k' | b'K' | b'f' | b'F' | b'u') {
+        return Err(invalid("the multibase is not one of base58btc, base32, base36, base16, base64url"));
+    }
+    let cid = Cid::try_from(text).map_err(|e| invalid(&e.to_string()))?;
+    check(cid).map_err(|e| invalid(e.message()))
+}
+
+/// Reads a content ID from its binary form; the whole of `bytes` must be used.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind) when it is malformed or bytes are left over.
+pub fn cid_from_bytes(bytes: &[u8]) -> Result<Cid> {
+    let mut rest = bytes;
+    let cid = Cid::read_bytes(&mut rest).map_err(|e| Error::invalid(format!("invalid binary CID: {e}")))?;
+    if !rest.is_empty() {
+        return Err(Error::invalid(format!("invalid binary CID: {} bytes too many", rest.len())));
+    }
+    check(cid)
+}
+
+fn check(cid: Cid) -> Result<Cid> {
+    let expected = match cid.hash().code() {
+        hash::SHA2_256 => 32,
+        _ => return Ok(cid),
+    };
+    if usize::from(cid.hash().size()) != expected {
+        return Err(Error::invalid(format!("its sha2-256 digest has {} bytes instead of 32", cid.hash().size())));
+    }
+    Ok(cid)
+}
+
+fn shorten(text: &str) -> String {
+    let mut short: String = text.chars().take(80).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+/// A content ID of `version` 0 or 1 from its parts.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind) for a CIDv0 that is not dag-pb with sha2-256, or another version.
+pub fn new_cid(version: u64, codec: u64, hash: Multihash) -> Result<Cid> {
+    match version {
+        0 if codec != codec::DAG_PB || hash.code() != hash::SHA2_256 => {
+            Err(Error::invalid("CIDv0 is dag-pb with sha2-256 only: ask for CID version 1"))
+        }
+        0 => Cid::new_v0(hash).map_err(|e| Error::invalid(format!("not a CIDv0: {e}"))),
+        1 => Ok(Cid::new_v1(codec, hash)),
+        other => Err(Error::invalid(format!("CID version {other} does not exist: use 0 or 1"))),
+    }
+}
+
+/// `cid` as text in `base`. A CIDv0 has only base58btc: in any other base it becomes the equal CIDv1.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind) when the base cannot render it.
+pub fn cid_to_string(cid: &Cid, base: Base) -> Result<String> {
+    let is_v0 = cid.version() == cid::Version::V0;
+    let rendered = if is_v0 && base != Base::Base58Btc {
+        Cid::new_v1(cid.codec(), *cid.hash()).to_string_of_base(base)
+    } else {
+        cid.to_string_of_base(base)
+    };
+    rendered.map_err(|e| Error::invalid(format!("{cid} cannot be written in {base:?}: {e}")))
+}
+
+/// The multibase of a name as `--cid-base` and `cid-base=` spell it.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind) names the base and lists the known ones.
+pub fn to_base(name: &str) -> Result<Base> {
+    match name {
+        "base58btc" => Ok(Base::Base58Btc),
+        "base32" => Ok(Base::Base32Lower),
+        "base32upper" => Ok(Base::Base32Upper),
+        "base36" => Ok(Base::Base36Lower),
+        "base36upper" => Ok(Base::Base36Upper),
+        "base16" => Ok(Base::Base16Lower),
+        "base16upper" => Ok(Base::Base16Upper),
+        "base64url" => Ok(Base::Base64Url),
+        other => Err(Error::invalid(format!(
+            "unknown multibase {other:?}: use base58btc, base32, base36, base16 or base64url (or base32upper, \
+             base36upper, base16upper)"
+        ))),
+    }
+}
+
+/// The payload that an identity CID carries in itself, or `None` for every other CID.
+#[must_use]
+pub fn identity_payload(cid: &Cid) -> Option<&[u8]> {
+    (cid.hash().code() == IDENTITY).then(|| cid.hash().digest())
+}

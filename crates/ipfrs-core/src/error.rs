@@ -1,0 +1,152 @@
+//! The one error type of the workspace.
+
+use std::fmt;
+
+/// What went wrong, as far as a caller can act on it.
+///
+/// The set is closed on purpose: each front-end maps it to its own statuses in one `match` without a wildcard, so a new
+/// kind does not build until every front-end has decided what it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The named block, path or resource does not exist here.
+    NotFound,
+    /// The request is malformed; sending it again unchanged will fail again.
+    InvalidInput,
+    /// Well-formed, but asks for something that this build does not do.
+    Unsupported,
+    /// Over one of the limits; the message names the limit.
+    TooLarge,
+    /// No credentials, or wrong ones.
+    Unauthenticated,
+    /// The caller is known and not allowed.
+    Forbidden,
+    /// Too many requests; try again later.
+    RateLimited,
+    /// The state of the resource does not allow the request.
+    Conflict,
+    /// Was here and will not come back.
+    Gone,
+    /// The operation did not end in its time.
+    Timeout,
+    /// A part that is needed is not there now; try again later.
+    Unavailable,
+    /// Stored or received bytes are not what their content ID says.
+    Corrupt,
+    /// The disk is full.
+    NoSpace,
+    /// A defect, or a failure of the machine.
+    Internal,
+}
+
+impl ErrorKind {
+    /// The stable, lower-case code that appears in JSON error bodies and in metrics.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::InvalidInput => "invalid_input",
+            Self::Unsupported => "unsupported",
+            Self::TooLarge => "too_large",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::RateLimited => "rate_limited",
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Corrupt => "corrupt",
+            Self::NoSpace => "no_space",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// A result with the workspace's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error with a [kind](ErrorKind), a message for a person and, where there is one, a cause.
+///
+/// The message says what was wrong with which thing, and what to do about it where that is known.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind` whose message is `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// The same error with the failure that caused it.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What a caller can act on.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The message without its causes.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Shorthand for [`ErrorKind::NotFound`].
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
+    }
+
+    /// Shorthand for [`ErrorKind::InvalidInput`].
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Unsupported`].
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, message)
+    }
+
+    /// Shorthand for [`ErrorKind::TooLarge`].
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::TooLarge, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Corrupt`].
+    pub fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Corrupt, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Internal`].
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, message)
+    }
+
+    /// The error of a file operation: `what` names the operation and its path. The kind follows from the system's
+    /// answer, so that a full disk is [`ErrorKind::NoSpace`] wherever it happens.
+    pub fn io(what: impl fmt::Display, source: std::io::Error) -> Self {
+        use std::io::ErrorKind as Io;
+        let kind = match source.kind() {
+            Io::NotFound => ErrorKind::NotFound,
+            Io::PermissionDenied | Io::ReadOnlyFilesystem => ErrorKind::Forbidden,
+            Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => ErrorKind::NoSpace,
+            Io::TimedOut => ErrorKind::Timeout,
+            _ => ErrorKind::Internal,
+        };
+        Self::new(kind, format!("{what}: {source}")).with_source(source)
+    }
+}

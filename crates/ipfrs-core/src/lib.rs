@@ -1,0 +1,15 @@
+//! Values that every ipfrs crate shares: [`Cid`], [`Block`], hashes, [`Error`] and limits.
+//!
+//! Nothing here does I/O and nothing here is asynchronous.
+
+mod block;
+mod cid;
+pub mod codec;
+mod error;
+pub mod hash;
+pub mod limits;
+
+pub use block::Block;
+pub use cid::{Cid, Multihash, cid_from_bytes, cid_to_string, identity_payload, new_cid, parse_cid, to_base};
+pub use error::{Error, ErrorKind, Result};
+pub use multibase::Base;

@@ -1,0 +1,18 @@
+//! Bounds that hold everywhere. Each is enforced where bytes enter the process.
+
+/// Largest block that is stored or accepted: 2 MiB, the size that public peers accept (Bitswap specification, "Block
+/// Sizes").
+pub const MAX_BLOCK_BYTES: usize = 2 * 1024 * 1024;
+
+/// Largest digest of an identity multihash, as in Kubo and boxo (`verifcid`): 128 bytes.
+pub const MAX_IDENTITY_BYTES: usize = 128;
+
+/// Largest chunk that a chunker may make, so that a dag-pb leaf with its framing stays within
+/// [`MAX_BLOCK_BYTES`]: 2 MiB less 256 bytes, as in boxo.
+pub const MAX_CHUNK_BYTES: usize = MAX_BLOCK_BYTES - 256;
+
+/// Most segments of a content path (`/ipfs/{cid}/a/b/c` has three).
+pub const MAX_PATH_SEGMENTS: usize = 256;
+
+/// Deepest DAG that a reader follows below a root.
+pub const MAX_DAG_DEPTH: usize = 128;

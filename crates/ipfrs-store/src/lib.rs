@@ -1,0 +1,17 @@
+//! The block store: the [`BlockStore`] trait and its engines.
+//!
+//! * [`PackStore`] keeps blocks in append-only, memory-mapped pack files (CARv1) with an index in redb. Acknowledged
+//!   means durable.
+//! * [`MemoryStore`] keeps them in memory, for tests and for gateways that only pass content on.
+
+mod config;
+mod mapping;
+mod memory;
+mod pack;
+mod store;
+
+pub use config::{Durability, Engine, StoreConfig};
+pub use mapping::{MappedSlice, Mappings};
+pub use memory::MemoryStore;
+pub use pack::{PackOptions, PackStore};
+pub use store::{BlockStore, BlockStoreExt, PutMode, Stats, Stored};

@@ -1,0 +1,143 @@
+//! The contract that every engine keeps.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use ipfrs_core::{Block, Cid, Error, Result};
+
+use crate::Mappings;
+
+/// What happens to the rest of a [`BlockStore::put_many`] when one of its blocks cannot be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PutMode {
+    /// All of the blocks are stored or none; what was there before is never removed.
+    #[default]
+    Atomic,
+    /// Each block that can be stored is.
+    BestEffort,
+}
+
+/// How a block came to be in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// It was written now.
+    New,
+    /// It was there before, or it is an identity block, which needs no store.
+    Present,
+}
+
+/// Totals of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Blocks that can be read.
+    pub blocks: u64,
+    /// Their payload, in bytes.
+    pub payload_bytes: u64,
+    /// Bytes taken on disk, framing, index and dead blocks included; 0 for engines without a disk.
+    pub disk_bytes: u64,
+    /// Lookups answered from the in-memory location cache since the store was opened.
+    pub cache_hits: u64,
+    /// Lookups that had to read the index since the store was opened.
+    pub cache_misses: u64,
+    /// Approximate size of the location cache, in bytes.
+    pub cache_bytes: u64,
+}
+
+/// A set of blocks, keyed by multihash: a block put under one codec or CID version is found under every other.
+///
+/// Contracts that hold for every engine, and that the conformance suite checks:
+///
+/// * **Durable.** When [`put_many`](Self::put_many) or [`delete_many`](Self::delete_many) returns, its effect survives a
+///   crash of the process (and of the machine, with the default durability).
+/// * **Identity blocks** are never stored: they are always present, `get` gives the payload of the CID itself, `iterate`
+///   does not list them, and `delete_many` answers `false` for them.
+/// * **Trust.** Blocks that are put have been verified ([`Block`]); reading does not verify again.
+/// * **No waiting on a worker.** Methods never block the thread that polls them on a disk: bytes that are returned are in
+///   memory, or have just been brought there by a thread that may wait.
+/// * **Dropping a future or stream** stops its work soon and leaves the store consistent; a put whose future was dropped
+///   may or may not have happened.
+#[async_trait]
+pub trait BlockStore: Send + Sync + fmt::Debug {
+    /// The bytes of a block, or `None` when it is not here. The bytes may be a slice of a mapped file: cloning and
+    /// slicing them copies nothing.
+    ///
+    /// # Errors
+    /// Only for failures of the store itself.
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>>;
+
+    /// The bytes of many blocks, in the order of `cids`; `None` for those that are not here. Lookups are made in
+    /// batches. Lazy: nothing is read before the stream is polled, and little beyond what was taken.
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>>;
+
+    /// Stores blocks and returns once they are durable: one outcome per block, in order. In
+    /// [`PutMode::Atomic`] either all outcomes are `Ok` or all are `Err`.
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>>;
+
+    /// For each CID, the size of its block in bytes when it is here.
+    ///
+    /// # Errors
+    /// Only for failures of the store itself.
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>>;
+
+    /// Removes blocks and returns once that is durable: for each, whether it was there. Slices of the block that are in
+    /// use stay valid.
+    ///
+    /// # Errors
+    /// Only for failures of the store itself; then some may have been removed.
+    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>>;
+
+    /// The CID, as it was first put, of every block that was there when the stream was made and still is; in no order.
+    /// Memory is bounded whatever the size of the store.
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>>;
+
+    /// Makes derived state (the index) durable too, so that the next open is quick.
+    ///
+    /// # Errors
+    /// Only for failures of the store itself.
+    async fn flush(&self) -> Result<()>;
+
+    /// Totals. Cheap: nothing is scanned.
+    ///
+    /// # Errors
+    /// Only for failures of the store itself.
+    async fn stats(&self) -> Result<Stats>;
+
+    /// The mapped files that returned [`Bytes`] may lie in, for sockets that can send from a file; `None` for engines
+    /// that map nothing.
+    fn mappings(&self) -> Option<Mappings> {
+        None
+    }
+}
+
+/// Sugar over [`BlockStore`].
+#[async_trait]
+pub trait BlockStoreExt: BlockStore {
+    /// Stores one block; see [`BlockStore::put_many`].
+    ///
+    /// # Errors
+    /// As the one outcome of `put_many`.
+    async fn put(&self, block: Block) -> Result<Stored> {
+        let mut outcomes = self.put_many(vec![block], PutMode::Atomic).await;
+        outcomes.pop().unwrap_or_else(|| Err(Error::internal("the store gave no outcome for a block")))
+    }
+
+    /// The size of a block in bytes, or `None` when it is not here.
+    ///
+    /// # Errors
+    /// As [`BlockStore::has_many`].
+    async fn size(&self, cid: &Cid) -> Result<Option<u64>> {
+        Ok(self.has_many(std::slice::from_ref(cid)).await?.pop().flatten())
+    }
+
+    /// The bytes of a block that must be here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block.
+    async fn require(&self, cid: &Cid) -> Result<Bytes> {
+        self.get(cid).await?.ok_or_else(|| Error::not_found(format!("block {cid} is not in this store")))
+    }
+}
+
+impl<S: BlockStore + ?Sized> BlockStoreExt for S {}
