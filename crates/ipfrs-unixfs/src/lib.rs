@@ -1,1 +1,21 @@
-//! x
+//! dag-pb and UnixFS: reading nodes, resolving paths, listing directories and importing files.
+//!
+//! Everything here is a pure function over a [`BlockSource`] or into a [`BlockSink`]; nothing knows of HTTP, stores or
+//! configuration. The formats are those of <https://specs.ipfs.tech/unixfs/> and
+//! <https://ipld.io/specs/codecs/dag-pb/spec/>; imports give the content IDs that Kubo gives.
+
+mod blocks;
+pub mod dag_pb;
+mod data;
+mod hamt;
+mod list;
+mod murmur3;
+mod node;
+mod resolve;
+
+pub use blocks::{BlockSink, BlockSource};
+pub use data::Mtime;
+pub use hamt::{HamtShard, Slot};
+pub use list::entries;
+pub use node::{Child, DirEntry, FileNode, Node, decode};
+pub use resolve::{Resolved, resolve};

@@ -1,0 +1,177 @@
+//! The dag-pb codec (<https://ipld.io/specs/codecs/dag-pb/spec/>).
+//!
+//! ```protobuf
+//! message PBLink { bytes Hash = 1; string Name = 2; uint64 Tsize = 3; }
+//! message PBNode { repeated PBLink Links = 2; bytes Data = 1; }
+//! ```
+//!
+//! The canonical form has the links before the data, which no protobuf generator writes, and the strict form has no
+//! unknown or repeated fields, which every generator accepts: so nodes are written and read field by field here.
+//! Blocks that come from elsewhere are never encoded again, their bytes are kept.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
+use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint};
+
+const NODE_DATA: u32 = 1;
+const NODE_LINKS: u32 = 2;
+const LINK_HASH: u32 = 1;
+const LINK_NAME: u32 = 2;
+const LINK_TSIZE: u32 = 3;
+
+/// Every key here (field number and wire type) is one byte.
+const KEY_LEN: usize = 1;
+
+/// A named link to another block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PbLink {
+    /// The block that is linked to.
+    pub cid: Cid,
+    /// Empty in files; the entry's name in directories.
+    pub name: String,
+    /// Bytes of all blocks below this link, itself included, as its writer claims.
+    pub tsize: u64,
+}
+
+/// A node: links, and the data of the layer above.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PbNode {
+    /// The links in the order of the block.
+    pub links: Vec<PbLink>,
+    /// The data; a slice of the block when the node was decoded.
+    pub data: Option<Bytes>,
+}
+
+/// Reads a node. The data is a slice of `block`, nothing of it is copied.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is malformed.
+pub fn decode(block: &Bytes) -> Result<PbNode> {
+    let mut rest: &[u8] = block;
+    let mut node = PbNode::default();
+    let mut links_ended = false;
+    while rest.has_remaining() {
+        let (field, wire_type) = read_key(&mut rest)?;
+        if wire_type != WireType::LengthDelimited {
+            return Err(Error::invalid(format!("dag-pb field {field} has wire type {wire_type:?}")));
+        }
+        let bytes = read_bytes(&mut rest)?;
+        match field {
+            NODE_DATA if node.data.is_some() => return Err(Error::invalid("dag-pb node has two Data fields")),
+            NODE_DATA => {
+                node.data = Some(block.slice_ref(bytes));
+                links_ended = !node.links.is_empty();
+            }
+            NODE_LINKS if links_ended => return Err(Error::invalid("dag-pb node has its links in two places")),
+            NODE_LINKS => node.links.push(decode_link(bytes)?),
+            other => return Err(Error::invalid(format!("dag-pb node has an unknown field {other}"))),
+        }
+    }
+    Ok(node)
+}
+
+fn decode_link(mut rest: &[u8]) -> Result<PbLink> {
+    let mut cid = None;
+    let mut name = None;
+    let mut tsize = None;
+    let mut last_field = 0;
+    while rest.has_remaining() {
+        let (field, wire_type) = read_key(&mut rest)?;
+        if field <= last_field {
+            return Err(Error::invalid(format!("dag-pb link has field {field} after field {last_field}")));
+        }
+        last_field = field;
+        match (field, wire_type) {
+            (LINK_HASH, WireType::LengthDelimited) => cid = Some(cid_from_bytes(read_bytes(&mut rest)?)?),
+            (LINK_NAME, WireType::LengthDelimited) => {
+                let text = std::str::from_utf8(read_bytes(&mut rest)?)
+                    .map_err(|e| Error::invalid("dag-pb link has a name that is not UTF-8").with_source(e))?;
+                name = Some(text.to_owned());
+            }
+            (LINK_TSIZE, WireType::Varint) => tsize = Some(read_varint(&mut rest)?),
+            _ => return Err(Error::invalid(format!("dag-pb link has an unknown field {field} ({wire_type:?})"))),
+        }
+    }
+    let cid = cid.ok_or_else(|| Error::invalid("dag-pb link has no Hash"))?;
+    Ok(PbLink { cid, name: name.unwrap_or_default(), tsize: tsize.unwrap_or_default() })
+}
+
+fn read_key(rest: &mut &[u8]) -> Result<(u32, WireType)> {
+    decode_key(rest).map_err(malformed)
+}
+
+fn read_varint(rest: &mut &[u8]) -> Result<u64> {
+    decode_varint(rest).map_err(malformed)
+}
+
+fn read_bytes<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8]> {
+    let len = read_varint(rest)?;
+    let split = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len));
+    let (bytes, after) =
+        split.ok_or_else(|| Error::invalid(format!("dag-pb field of {len} bytes runs over the end")))?;
+    *rest = after;
+    Ok(bytes)
+}
+
+fn malformed(cause: prost::DecodeError) -> Error {
+    Error::invalid(format!("malformed protobuf: {cause}"))
+}
+
+/// Writes a node in the canonical form, with the links in the order given: name and Tsize are always present, as
+/// go-merkledag writes them.
+#[must_use]
+pub fn encode(links: &[PbLink], data: &[u8]) -> Bytes {
+    let size = links.iter().map(encoded_link_len).sum::<usize>() + encoded_data_len(data.len());
+    let mut out = BytesMut::with_capacity(size);
+    for link in links {
+        encode_link(link, &mut out);
+    }
+    put_data_header(data.len(), &mut out);
+    out.put_slice(data);
+    out.freeze()
+}
+
+fn encode_link(link: &PbLink, out: &mut BytesMut) {
+    encode_key(NODE_LINKS, WireType::LengthDelimited, out);
+    encode_varint(link_body_len(link) as u64, out);
+    encode_key(LINK_HASH, WireType::LengthDelimited, out);
+    encode_varint(link.cid.encoded_len() as u64, out);
+    // Writing to memory that grows cannot fail.
+    let _written = link.cid.write_bytes(out.writer());
+    encode_key(LINK_NAME, WireType::LengthDelimited, out);
+    encode_varint(link.name.len() as u64, out);
+    out.put_slice(link.name.as_bytes());
+    encode_key(LINK_TSIZE, WireType::Varint, out);
+    encode_varint(link.tsize, out);
+}
+
+fn link_body_len(link: &PbLink) -> usize {
+    KEY_LEN
+        + len_delimited(link.cid.encoded_len())
+        + KEY_LEN
+        + len_delimited(link.name.len())
+        + KEY_LEN
+        + encoded_len_varint(link.tsize)
+}
+
+/// Bytes that `link` takes in an encoded node.
+#[must_use]
+pub fn encoded_link_len(link: &PbLink) -> usize {
+    KEY_LEN + len_delimited(link_body_len(link))
+}
+
+/// Bytes that data of `len` bytes takes in an encoded node.
+#[must_use]
+pub fn encoded_data_len(len: usize) -> usize {
+    KEY_LEN + len_delimited(len)
+}
+
+/// Writes what comes before data of `len` bytes.
+pub(crate) fn put_data_header(len: usize, out: &mut BytesMut) {
+    encode_key(NODE_DATA, WireType::LengthDelimited, out);
+    encode_varint(len as u64, out);
+}
+
+fn len_delimited(len: usize) -> usize {
+    encoded_len_varint(len as u64) + len
+}

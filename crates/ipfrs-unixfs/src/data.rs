@@ -1,0 +1,122 @@
+//! The UnixFS `Data` message (<https://specs.ipfs.tech/unixfs/#data>).
+
+use bytes::Bytes;
+use ipfrs_core::{Error, Result};
+use prost::Message;
+
+/// `Data.hashType` of HAMT shards: murmur3 x64, its first 64 bits.
+pub(crate) const MURMUR3_X64_64: u64 = 0x22;
+
+/// What a node is: `Data.Type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DataType {
+    Raw,
+    Directory,
+    File,
+    Metadata,
+    Symlink,
+    HamtShard,
+}
+
+impl DataType {
+    fn from_code(code: i32) -> Option<Self> {
+        Some(match code {
+            0 => Self::Raw,
+            1 => Self::Directory,
+            2 => Self::File,
+            3 => Self::Metadata,
+            4 => Self::Symlink,
+            5 => Self::HamtShard,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Self::Raw => 0,
+            Self::Directory => 1,
+            Self::File => 2,
+            Self::Metadata => 3,
+            Self::Symlink => 4,
+            Self::HamtShard => 5,
+        }
+    }
+}
+
+/// `Data` as it is on the wire: fields in the order of their numbers, and those that are `None` left out, which are the
+/// bytes that Kubo writes too.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Data {
+    #[prost(int32, optional, tag = "1")]
+    pub type_code: Option<i32>,
+    #[prost(bytes = "bytes", optional, tag = "2")]
+    pub data: Option<Bytes>,
+    #[prost(uint64, optional, tag = "3")]
+    pub filesize: Option<u64>,
+    #[prost(uint64, repeated, packed = "false", tag = "4")]
+    pub blocksizes: Vec<u64>,
+    #[prost(uint64, optional, tag = "5")]
+    pub hash_type: Option<u64>,
+    #[prost(uint64, optional, tag = "6")]
+    pub fanout: Option<u64>,
+    #[prost(uint32, optional, tag = "7")]
+    pub mode: Option<u32>,
+    #[prost(message, optional, tag = "8")]
+    pub mtime: Option<WireMtime>,
+}
+
+/// `IPFSTimestamp` on the wire.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WireMtime {
+    #[prost(int64, optional, tag = "1")]
+    pub seconds: Option<i64>,
+    #[prost(fixed32, optional, tag = "2")]
+    pub nanos: Option<u32>,
+}
+
+/// When a file was last changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mtime {
+    /// Seconds since 1970-01-01T00:00:00Z, negative before.
+    pub seconds: i64,
+    /// Nanoseconds that have passed since that second, below 1,000,000,000.
+    pub nanos: u32,
+}
+
+impl Data {
+    /// Reads the message; byte fields are slices of `bytes`.
+    pub(crate) fn read(bytes: Bytes) -> Result<Self> {
+        Self::decode(bytes).map_err(|e| Error::invalid(format!("malformed UnixFS data: {e}")))
+    }
+
+    pub(crate) fn data_type(&self) -> Result<DataType> {
+        let code = self.type_code.ok_or_else(|| Error::invalid("UnixFS data has no type"))?;
+        DataType::from_code(code).ok_or_else(|| Error::invalid(format!("UnixFS type {code} is not known")))
+    }
+
+    /// The time of the last change; one that the specification does not allow counts as absent, as in Kubo.
+    pub(crate) fn mtime(&self) -> Option<Mtime> {
+        let wire = self.mtime.as_ref()?;
+        let nanos = wire.nanos.unwrap_or_default();
+        (nanos < 1_000_000_000).then_some(Mtime { seconds: wire.seconds?, nanos })
+    }
+
+    /// Bytes of the file below this node: what it holds itself and what its children hold.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when the sizes overflow or `filesize` is not their sum.
+    pub(crate) fn file_size(&self) -> Result<u64> {
+        let inline = self.data.as_ref().map_or(0, Bytes::len) as u64;
+        let sum = self
+            .blocksizes
+            .iter()
+            .try_fold(inline, |sum, size| sum.checked_add(*size))
+            .ok_or_else(|| Error::invalid("the sizes of its children overflow 64 bits"))?;
+        match self.filesize {
+            Some(size) if size != sum => {
+                Err(Error::invalid(format!("its filesize is {size}, but its parts are {sum} bytes")))
+            }
+            _ => Ok(sum),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Shards of sharded directories: hash array mapped tries (<https://specs.ipfs.tech/unixfs/#hamtdirectory>).
+
+use bytes::Bytes;
+use ipfrs_core::{Cid, Error, Result};
+
+use crate::dag_pb::PbLink;
+use crate::data::{Data, MURMUR3_X64_64};
+use crate::murmur3;
+use crate::node::DirEntry;
+
+/// Smallest fan-out: the bit field of a shard is whole bytes.
+const MIN_FANOUT: u64 = 8;
+/// Largest fan-out, as in boxo.
+pub(crate) const MAX_FANOUT: u64 = 1024;
+/// Deepest trie that the 64 bits of a name's hash can lead through, at the smallest fan-out (3 bits a level).
+pub(crate) const MAX_HAMT_DEPTH: usize = 22;
+
+/// One block of a sharded directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HamtShard {
+    fanout: u32,
+    bitfield: Bytes,
+    slots: Vec<Slot>,
+}
+
+/// What one of a shard's used positions holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slot {
+    /// An entry of the directory, its name without the shard's prefix.
+    Entry(DirEntry),
+    /// The shard with all of the entries whose hash leads here.
+    Shard(Cid),
+}
+
+impl HamtShard {
+    /// Checks that links and bit field agree, which lookups rely on.
+    pub(crate) fn new(links: Vec<PbLink>, data: &Data) -> Result<Self> {
+        let fanout = check_fanout(data.fanout.unwrap_or_default())?;
+        match data.hash_type {
+            Some(MURMUR3_X64_64) => {}
+            other => return Err(Error::invalid(format!("HAMT hash type {other:?} is not murmur3-x64-64"))),
+        }
+        let bitfield = data.data.clone().unwrap_or_default();
+        if bitfield.len() > fanout as usize / 8 {
+            return Err(Error::invalid(format!(
+                "HAMT bit field of {} bytes for a fan-out of {fanout}",
+                bitfield.len()
+            )));
+        }
+        let used = bitfield.iter().map(|byte| byte.count_ones() as usize).sum::<usize>();
+        if used != links.len() {
+            return Err(Error::invalid(format!("HAMT bit field has {used} bits for {} links", links.len())));
+        }
+        let positions = (0..fanout).filter(|position| bit(&bitfield, *position));
+        let slots = links.into_iter().zip(positions).map(|(link, position)| slot(link, fanout, position));
+        Ok(Self { fanout, slots: slots.collect::<Result<_>>()?, bitfield })
+    }
+
+    /// Positions of the shard: a power of two from 8 to 1,024.
+    #[must_use]
+    pub fn fanout(&self) -> u32 {
+        self.fanout
+    }
+
+    /// The used positions in ascending order.
+    #[must_use]
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// The used positions in ascending order, by value.
+    #[must_use]
+    pub fn into_slots(self) -> Vec<Slot> {
+        self.slots
+    }
+
+    /// What the name that `bits` is the hash of leads to. An entry found so need not have that name.
+    pub(crate) fn find(&self, bits: &mut HashBits) -> Result<Option<&Slot>> {
+        let position = bits.next(self.fanout.trailing_zeros())?;
+        if !bit(&self.bitfield, position) {
+            return Ok(None);
+        }
+        let before = (0..position).filter(|lower| bit(&self.bitfield, *lower)).count();
+        Ok(self.slots.get(before))
+    }
+}
+
+fn slot(link: PbLink, fanout: u32, position: u32) -> Result<Slot> {
+    let prefix = prefix(fanout, position);
+    let Some(name) = link.name.strip_prefix(prefix.as_str()) else {
+        return Err(Error::invalid(format!("HAMT link {:?} at position {prefix}", link.name)));
+    };
+    Ok(if name.is_empty() {
+        Slot::Shard(link.cid)
+    } else {
+        Slot::Entry(DirEntry { name: name.to_owned(), cid: link.cid, tsize: link.tsize })
+    })
+}
+
+/// The fan-out, if shards may have it.
+pub(crate) fn check_fanout(fanout: u64) -> Result<u32> {
+    if !fanout.is_power_of_two() || !(MIN_FANOUT..=MAX_FANOUT).contains(&fanout) {
+        return Err(Error::invalid(format!(
+            "HAMT fan-out {fanout} is not a power of two from {MIN_FANOUT} to {MAX_FANOUT}"
+        )));
+    }
+    Ok(fanout as u32)
+}
+
+/// What names of links at `position` begin with: upper-case hexadecimal, as wide as the last position needs.
+pub(crate) fn prefix(fanout: u32, position: u32) -> String {
+    let width = fanout.trailing_zeros().div_ceil(4) as usize;
+    format!("{position:0width$X}")
+}
+
+/// Bit 0 is the lowest of the last byte; leading zero bytes may be missing.
+fn bit(bitfield: &[u8], position: u32) -> bool {
+    let from_end = (position / 8) as usize + 1;
+    bitfield.len().checked_sub(from_end).is_some_and(|at| bitfield[at] & (1 << (position % 8)) != 0)
+}
+
+/// The hash of a name, taken from its highest bit on, some bits for each level of the trie.
+#[derive(Debug, Clone)]
+pub(crate) struct HashBits {
+    hash: u64,
+    consumed: u32,
+}
+
+impl HashBits {
+    pub(crate) fn of(name: &str) -> Self {
+        Self { hash: murmur3::hash(name.as_bytes()), consumed: 0 }
+    }
+
+    /// The next `count` bits, 1 to 10 of them.
+    pub(crate) fn next(&mut self, count: u32) -> Result<u32> {
+        if self.consumed + count > u64::BITS {
+            return Err(Error::invalid("sharded directory is deeper than the hash of a name is long"));
+        }
+        let bits = (self.hash << self.consumed) >> (u64::BITS - count);
+        self.consumed += count;
+        Ok(bits as u32)
+    }
+}

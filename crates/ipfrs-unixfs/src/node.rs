@@ -1,0 +1,119 @@
+//! What a block is in the file system.
+
+use bytes::Bytes;
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+
+use crate::dag_pb::{self, PbLink};
+use crate::data::{Data, DataType, Mtime};
+use crate::hamt::HamtShard;
+
+/// A part of a file that is in another block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    /// The block with this part's root.
+    pub cid: Cid,
+    /// Bytes of the file below this link.
+    pub size: u64,
+}
+
+/// A file, or a part of one: `inline`, then what `children` hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileNode {
+    /// Bytes of the file: the sum of its parts.
+    pub size: u64,
+    /// Content in the block itself; a slice of the block.
+    pub inline: Bytes,
+    /// The parts in other blocks, in the order of the file.
+    pub children: Vec<Child>,
+    /// Unix permissions, where they were kept.
+    pub mode: Option<u32>,
+    /// Last change, where it was kept.
+    pub mtime: Option<Mtime>,
+}
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name. It comes from whoever wrote the block and may be anything, `..` or `/etc/passwd` included.
+    pub name: String,
+    /// What the name stands for.
+    pub cid: Cid,
+    /// Bytes of all blocks below this entry, as the writer of the directory claims.
+    pub tsize: u64,
+}
+
+/// What a block is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A file or a part of one.
+    File(FileNode),
+    /// A directory in one block, its entries in the order of the block.
+    Directory(Vec<DirEntry>),
+    /// A block of a directory that is spread over many: its root or a part.
+    HamtShard(HamtShard),
+    /// A symbolic link; the target is a slice of the block.
+    Symlink {
+        /// The path that the link points to, in bytes as they were stored.
+        target: Bytes,
+    },
+}
+
+/// Reads a block. Byte fields of the result are slices of `data`.
+///
+/// A raw block is a file. In dag-pb, the types File and Raw are files.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for codecs other than raw and dag-pb, and for the UnixFS type Metadata;
+/// [`ErrorKind::InvalidInput`] names the block and says what makes it invalid.
+pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
+    match cid.codec() {
+        codec::RAW => Ok(Node::File(FileNode {
+            size: data.len() as u64,
+            inline: data.clone(),
+            children: Vec::new(),
+            mode: None,
+            mtime: None,
+        })),
+        codec::DAG_PB => decode_dag_pb(data).map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => Error::invalid(format!("block {cid} is not valid UnixFS: {error}")),
+            kind => Error::new(kind, format!("block {cid}: {error}")),
+        }),
+        other => {
+            let name = codec::name(other).map_or_else(|| format!("0x{other:x}"), str::to_owned);
+            Err(Error::unsupported(format!("block {cid} is {name}, which is not UnixFS (raw or dag-pb)")))
+        }
+    }
+}
+
+fn decode_dag_pb(block: &Bytes) -> Result<Node> {
+    let node = dag_pb::decode(block)?;
+    let data = Data::read(node.data.ok_or_else(|| Error::invalid("dag-pb node without data"))?)?;
+    match data.data_type()? {
+        DataType::File | DataType::Raw => Ok(Node::File(decode_file(node.links, &data)?)),
+        DataType::Directory => Ok(Node::Directory(node.links.into_iter().map(DirEntry::from).collect())),
+        DataType::HamtShard => Ok(Node::HamtShard(HamtShard::new(node.links, &data)?)),
+        DataType::Symlink => Ok(Node::Symlink { target: data.data.unwrap_or_default() }),
+        DataType::Metadata => Err(Error::unsupported("UnixFS metadata nodes are neither files nor directories")),
+    }
+}
+
+fn decode_file(links: Vec<PbLink>, data: &Data) -> Result<FileNode> {
+    if links.len() != data.blocksizes.len() {
+        return Err(Error::invalid(format!("{} links with {} sizes", links.len(), data.blocksizes.len())));
+    }
+    let size = data.file_size()?;
+    let children = links.into_iter().zip(&data.blocksizes).map(|(link, size)| Child { cid: link.cid, size: *size });
+    Ok(FileNode {
+        size,
+        children: children.collect(),
+        inline: data.data.clone().unwrap_or_default(),
+        mode: data.mode,
+        mtime: data.mtime(),
+    })
+}
+
+impl From<PbLink> for DirEntry {
+    fn from(link: PbLink) -> Self {
+        Self { name: link.name, cid: link.cid, tsize: link.tsize }
+    }
+}
