@@ -1,0 +1,15 @@
+//! Files and directories into blocks, with the content IDs that Kubo gives them.
+
+mod chunker;
+mod directory;
+mod importer;
+mod layout;
+mod leaf;
+mod options;
+mod shard;
+mod writer;
+
+pub use chunker::Chunker;
+pub use importer::{Entry, EntryKind, Importer};
+pub use options::{ImportOptions, Overrides, Profile};
+pub use writer::Mark;

@@ -1,0 +1,194 @@
+//! What decides the content IDs of an import: profiles (IPIP-499) and their overrides.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::chunker::{Chunker, DEFAULT_CHUNK_BYTES};
+use crate::hamt::check_fanout;
+
+/// Directories of more than this many bytes are sharded; [`DirectorySize`] says which bytes count.
+pub(crate) const SHARDING_THRESHOLD_BYTES: usize = 256 * 1024;
+
+/// Most links that a file node may have, so that it stays within a block even with digests of 64 bytes.
+const MAX_FILE_LINKS: usize = 16_384;
+
+/// A named set of import parameters (<https://specs.ipfs.tech/ipips/ipip-0499/>).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Profile {
+    /// What Kubo does by default: CIDv0, dag-pb leaves of 256 KiB, 174 links per file node.
+    #[default]
+    #[serde(rename = "unixfs-v0-2015")]
+    UnixfsV0_2015,
+    /// CIDv1, raw leaves of 1 MiB, 1,024 links per file node.
+    #[serde(rename = "unixfs-v1-2025")]
+    UnixfsV1_2025,
+}
+
+impl Profile {
+    /// Every profile, in the order in which messages list them.
+    pub const ALL: [Self; 2] = [Self::UnixfsV0_2015, Self::UnixfsV1_2025];
+
+    /// The name in the specification.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UnixfsV0_2015 => "unixfs-v0-2015",
+            Self::UnixfsV1_2025 => "unixfs-v1-2025",
+        }
+    }
+
+    fn options(self) -> ImportOptions {
+        match self {
+            Self::UnixfsV0_2015 => ImportOptions {
+                cid_version: 0,
+                raw_leaves: false,
+                hash: HashFunction::Sha2_256,
+                chunker: Chunker::Size(DEFAULT_CHUNK_BYTES),
+                max_file_links: 174,
+                max_directory_links: None,
+                directory_size: DirectorySize::Links,
+                hamt_fanout: 256,
+            },
+            Self::UnixfsV1_2025 => ImportOptions {
+                cid_version: 1,
+                raw_leaves: true,
+                hash: HashFunction::Sha2_256,
+                chunker: Chunker::Size(1024 * 1024),
+                max_file_links: 1024,
+                max_directory_links: None,
+                directory_size: DirectorySize::Block,
+                hamt_fanout: 256,
+            },
+        }
+    }
+}
+
+impl FromStr for Profile {
+    type Err = Error;
+
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) lists the names there are.
+    fn from_str(name: &str) -> Result<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name).ok_or_else(|| {
+            Error::invalid(format!("unknown import profile {name:?}: use {}", Self::ALL.map(Self::name).join(" or ")))
+        })
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which bytes of a directory count when it is decided whether to shard it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DirectorySize {
+    /// The names and binary CIDs of its entries.
+    Links,
+    /// The block that an unsharded directory would be.
+    Block,
+}
+
+/// What a request asks for beyond its profile; `None` leaves the profile's value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// Version of the CIDs: 0 or 1.
+    pub cid_version: Option<u64>,
+    /// Whether leaves are raw blocks instead of dag-pb.
+    pub raw_leaves: Option<bool>,
+    /// Hash function of every CID. One that is not sha2-256 makes the CID version 1.
+    pub hash: Option<HashFunction>,
+    /// Where files are cut.
+    pub chunker: Option<Chunker>,
+    /// Most links of a file node: 2 to 16,384.
+    pub max_file_links: Option<usize>,
+    /// Directories with more entries are sharded whatever their size; 0 is no such limit.
+    pub max_directory_links: Option<usize>,
+    /// Fan-out of directory shards: a power of two from 8 to 1,024.
+    pub hamt_fanout: Option<u32>,
+}
+
+/// What decides the content IDs of an import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportOptions {
+    pub(crate) cid_version: u64,
+    pub(crate) raw_leaves: bool,
+    pub(crate) hash: HashFunction,
+    pub(crate) chunker: Chunker,
+    pub(crate) max_file_links: usize,
+    pub(crate) max_directory_links: Option<usize>,
+    pub(crate) directory_size: DirectorySize,
+    pub(crate) hamt_fanout: u32,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        Profile::default().options()
+    }
+}
+
+impl ImportOptions {
+    /// The options of `profile` with `overrides`, by Kubo's rules.
+    ///
+    /// Without a profile they are those of the default one, but then `cid_version` 1 brings raw leaves with it, unless
+    /// `raw_leaves` says otherwise; a profile that was asked for decides on its leaves itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the option and what it may be;
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a hash function that files cannot be imported with.
+    pub fn new(profile: Option<Profile>, overrides: Overrides) -> Result<Self> {
+        let base = profile.unwrap_or_default().options();
+        let hash = overrides.hash.unwrap_or(base.hash);
+        let cid_version = cid_version(overrides.cid_version, base.cid_version, hash)?;
+        let implied_raw_leaves = profile.is_none() && cid_version > 0;
+        Ok(Self {
+            cid_version,
+            raw_leaves: overrides.raw_leaves.unwrap_or(base.raw_leaves || implied_raw_leaves),
+            hash,
+            chunker: overrides.chunker.unwrap_or(base.chunker).check()?,
+            max_file_links: max_file_links(overrides.max_file_links.unwrap_or(base.max_file_links))?,
+            max_directory_links: overrides.max_directory_links.filter(|links| *links > 0),
+            directory_size: base.directory_size,
+            hamt_fanout: check_fanout(overrides.hamt_fanout.unwrap_or(base.hamt_fanout).into())?,
+        })
+    }
+
+    /// Version of the CIDs of nodes; raw leaves always have version 1.
+    #[must_use]
+    pub fn cid_version(&self) -> u64 {
+        self.cid_version
+    }
+
+    /// Where files are cut into chunks.
+    #[must_use]
+    pub fn chunker(&self) -> Chunker {
+        self.chunker
+    }
+}
+
+fn cid_version(asked: Option<u64>, base: u64, hash: HashFunction) -> Result<u64> {
+    if hash == HashFunction::Identity {
+        return Err(Error::unsupported("hash function identity cannot name whole files: use sha2-256"));
+    }
+    match asked {
+        None if hash != HashFunction::Sha2_256 => Ok(1),
+        None => Ok(base),
+        Some(0) if hash != HashFunction::Sha2_256 => {
+            Err(Error::invalid(format!("CIDv0 is sha2-256 only: ask for CID version 1 with {}", hash.name())))
+        }
+        Some(version @ (0 | 1)) => Ok(version),
+        Some(other) => Err(Error::invalid(format!("CID version {other} does not exist: use 0 or 1"))),
+    }
+}
+
+fn max_file_links(links: usize) -> Result<usize> {
+    if !(2..=MAX_FILE_LINKS).contains(&links) {
+        return Err(Error::invalid(format!("max-file-links {links} is not within 2 to {MAX_FILE_LINKS}")));
+    }
+    Ok(links)
+}

@@ -1,0 +1,140 @@
+//! Batches of blocks on their way to the sink.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ipfrs_core::{Block, Error, ErrorKind, Result};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::blocks::BlockSink;
+
+/// A batch is sent before it would exceed this many bytes.
+pub(crate) const MAX_BATCH_BYTES: usize = 4 * 1024 * 1024;
+/// A batch is sent when it has this many blocks.
+const MAX_BATCH_BLOCKS: usize = 1024;
+/// Most batches that the sink works on at once.
+const MAX_BATCHES_IN_FLIGHT: usize = 4;
+
+/// A position in an import: everything that was imported before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Mark(u64);
+
+/// Gathers blocks into batches and hands these to the sink, a few at a time.
+pub(crate) struct BlockWriter {
+    sink: Arc<dyn BlockSink>,
+    batch: Vec<Block>,
+    batch_bytes: usize,
+    in_flight: VecDeque<Put>,
+    /// After the last block that was pushed.
+    mark: Mark,
+    /// After the last batch that was acknowledged and taken off `in_flight`.
+    durable: Mark,
+    /// Why the import has ended.
+    failure: Option<(ErrorKind, String)>,
+}
+
+struct Put {
+    task: AbortOnDropHandle<Result<()>>,
+    end: Mark,
+    is_acknowledged: Arc<AtomicBool>,
+}
+
+impl BlockWriter {
+    pub(crate) fn new(sink: Arc<dyn BlockSink>) -> Self {
+        Self {
+            sink,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            in_flight: VecDeque::new(),
+            mark: Mark::default(),
+            durable: Mark::default(),
+            failure: None,
+        }
+    }
+
+    /// Takes a block, and waits while the sink has as many batches as it may have. An error may be that of an earlier
+    /// block.
+    pub(crate) async fn push(&mut self, block: Block) -> Result<()> {
+        self.check()?;
+        let len = block.data().len();
+        if self.batch_bytes + len > MAX_BATCH_BYTES {
+            self.send().await?;
+        }
+        self.batch_bytes += len;
+        self.batch.push(block);
+        self.mark.0 += 1;
+        if self.batch.len() >= MAX_BATCH_BLOCKS {
+            self.send().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every block so far is durable.
+    pub(crate) async fn flush(&mut self) -> Result<()> {
+        self.check()?;
+        self.send().await?;
+        while !self.in_flight.is_empty() {
+            self.finish_oldest().await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    pub(crate) fn durable(&self) -> Mark {
+        let acknowledged = self.in_flight.iter().take_while(|put| put.is_acknowledged.load(Ordering::Acquire));
+        acknowledged.last().map_or(self.durable, |put| put.end)
+    }
+
+    async fn send(&mut self) -> Result<()> {
+        while self.in_flight.len() >= MAX_BATCHES_IN_FLIGHT
+            || self.in_flight.front().is_some_and(|put| put.task.is_finished())
+        {
+            self.finish_oldest().await?;
+        }
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.batch_bytes = 0;
+        let batch = std::mem::take(&mut self.batch);
+        let sink = Arc::clone(&self.sink);
+        let is_acknowledged = Arc::new(AtomicBool::new(false));
+        let acknowledge = Arc::clone(&is_acknowledged);
+        let task = tokio::spawn(async move {
+            sink.put(batch).await?;
+            acknowledge.store(true, Ordering::Release);
+            Ok(())
+        });
+        self.in_flight.push_back(Put { task: AbortOnDropHandle::new(task), end: self.mark, is_acknowledged });
+        Ok(())
+    }
+
+    async fn finish_oldest(&mut self) -> Result<()> {
+        let Some(oldest) = self.in_flight.front_mut() else { return Ok(()) };
+        let outcome = (&mut oldest.task).await;
+        self.durable =
+            match outcome.unwrap_or_else(|e| Err(Error::internal("a task that stores blocks failed").with_source(e))) {
+                Ok(()) => oldest.end,
+                Err(error) => {
+                    self.failure = Some((error.kind(), error.message().to_owned()));
+                    self.in_flight.clear();
+                    self.batch.clear();
+                    return Err(error);
+                }
+            };
+        self.in_flight.pop_front();
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.failure {
+            Some((kind, message)) => {
+                Err(Error::new(*kind, format!("the import ended with an earlier error: {message}")))
+            }
+            None => Ok(()),
+        }
+    }
+}
