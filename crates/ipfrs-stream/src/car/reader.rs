@@ -1,0 +1,347 @@
+//! Reading CAR: sections out of a stream, each block verified.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{poll_fn, ready as ready_now};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesOrdered, Stream, StreamExt};
+use ipfrs_core::limits::{MAX_BLOCK_BYTES, MAX_IDENTITY_BYTES};
+use ipfrs_core::{Block, Cid, Error, Result};
+use serde::Deserialize;
+
+use super::input::Input;
+
+/// Sections of about this many bytes are verified together.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// Batches that are verified at the same time, beside the one that is being collected.
+const MAX_BATCHES: usize = 4;
+
+/// What is verified at once without leaving the worker: some 50 microseconds of SHA-256.
+const INLINE_BYTES: usize = 16 * 1024;
+
+/// Bytes of the fixed header of a CARv2, after its pragma.
+const V2_HEADER_BYTES: usize = 40;
+
+/// What a CAR may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CarLimits {
+    /// Largest header, in bytes; bounds the number of roots.
+    pub max_header: u64,
+    /// Largest section (CID and block), in bytes.
+    pub max_section: u64,
+}
+
+impl Default for CarLimits {
+    /// A header of 1 MiB, and sections that hold the largest block with the largest CID.
+    fn default() -> Self {
+        // Version, codec, hash function and digest length: varints of at most nine bytes each.
+        let max_cid = 4 * 9 + MAX_IDENTITY_BYTES;
+        Self { max_header: 1024 * 1024, max_section: (MAX_BLOCK_BYTES + max_cid) as u64 }
+    }
+}
+
+/// Reads a CAR, version 1 or 2, out of a stream of pieces of any sizes: a stream of its blocks, in the order of the CAR.
+///
+/// * Every block's hash is verified; identity blocks and repeated blocks come through like any other. The index of a
+///   CARv2 is passed over.
+/// * Hashing is done in batches on threads that may be busy, not on the worker that polls. It needs a Tokio runtime.
+/// * A block that lies within one incoming piece is a slice of it; otherwise it is copied once. Memory is bounded by a
+///   few MiB of sections.
+/// * An error is the last item, and comes after all blocks before it. Its message says at which byte of the stream the
+///   section begins.
+pub struct CarReader<S> {
+    input: Input<S>,
+    limits: CarLimits,
+    /// Where the section that is being read begins.
+    section_offset: u64,
+    progress: Progress,
+    roots: Vec<Cid>,
+    batch: Vec<Section>,
+    batch_bytes: usize,
+    verifying: FuturesOrdered<BoxFuture<'static, Verified>>,
+    verified: VecDeque<Block>,
+    failed: Option<Error>,
+}
+
+/// What is to be read next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// The length of the header.
+    Header,
+    /// The header of this many bytes.
+    HeaderBody(usize),
+    /// The fixed header of a CARv2.
+    V2Header,
+    /// Whatever lies before this offset of a CARv2; then the CARv1 in it, of so many bytes.
+    V2Gap { data_offset: u64, data_bytes: u64 },
+    /// The length of a section.
+    Section,
+    /// A section of this many bytes.
+    SectionBody(usize),
+    /// Nothing.
+    End,
+}
+
+struct Section {
+    offset: u64,
+    bytes: Bytes,
+}
+
+struct Verified {
+    blocks: VecDeque<Block>,
+    failed: Option<Error>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    version: u64,
+    roots: Option<Vec<Cid>>,
+}
+
+impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
+    /// A reader of the CAR whose bytes `pieces` gives.
+    #[must_use]
+    pub fn new(pieces: S, limits: CarLimits) -> Self {
+        Self {
+            input: Input::new(pieces),
+            limits,
+            section_offset: 0,
+            progress: Progress::Header,
+            roots: Vec::new(),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            verifying: FuturesOrdered::new(),
+            verified: VecDeque::new(),
+            failed: None,
+        }
+    }
+
+    /// Reads the header, where that has not been done, and gives the roots that it names. They need not be in the CAR.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) where the stream is not a CAR,
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for another version,
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over a limit, and the errors of the stream itself.
+    pub async fn header(&mut self) -> Result<&[Cid]> {
+        poll_fn(|cx| self.poll_header(cx)).await.inspect_err(|_| self.progress = Progress::End)?;
+        Ok(&self.roots)
+    }
+
+    fn poll_header(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            self.progress = match self.progress {
+                Progress::Header => {
+                    self.section_offset = self.input.offset();
+                    let len = ready!(self.input.poll_varint(cx)).map_err(|error| self.at_section("header", error))?;
+                    Progress::HeaderBody(self.check_len("header", len.unwrap_or(0), self.limits.max_header)?)
+                }
+                Progress::HeaderBody(len) => {
+                    let body = ready!(self.input.poll_take(cx, len)).map_err(|e| self.at_section("header", e))?;
+                    self.read_header(&body).map_err(|error| self.at_section("header", error))?
+                }
+                Progress::V2Header => {
+                    let body = ready!(self.input.poll_take(cx, V2_HEADER_BYTES))
+                        .map_err(|error| self.at_section("CARv2 header", error))?;
+                    read_v2_header(&body).map_err(|error| self.at_section("CARv2 header", error))?
+                }
+                Progress::V2Gap { data_offset, data_bytes } => {
+                    ready!(self.input.poll_skip_to(cx, data_offset))
+                        .map_err(|error| self.at_section("CARv2 header", error))?;
+                    self.input.limit(data_bytes);
+                    Progress::Header
+                }
+                Progress::Section | Progress::SectionBody(_) | Progress::End => return Poll::Ready(Ok(())),
+            };
+        }
+    }
+
+    fn read_header(&mut self, body: &[u8]) -> Result<Progress> {
+        let header: Header = serde_ipld_dagcbor::from_slice(body)
+            .map_err(|error| Error::invalid(format!("not a CAR: {error}")).with_source(error))?;
+        match (header.version, header.roots) {
+            (1, Some(roots)) => {
+                self.roots = roots;
+                Ok(Progress::Section)
+            }
+            (1, None) => Err(Error::invalid("not a CAR: its header names no list of roots")),
+            (2, None) if self.section_offset == 0 => Ok(Progress::V2Header),
+            (2, _) => Err(Error::invalid("not a CAR: version 2 has only the version, once, at the beginning")),
+            (version, _) => Err(Error::unsupported(format!("CAR version {version} is not supported: use 1 or 2"))),
+        }
+    }
+
+    /// Reads sections until a batch is full and hands it over, as long as there is room.
+    fn poll_collect(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
+        ready!(self.poll_header(cx))?;
+        while self.progress != Progress::End && self.verifying.len() < MAX_BATCHES {
+            match self.poll_section(cx) {
+                Poll::Ready(Ok(Some(section))) => {
+                    // The block itself counts too, for CARs of tiny blocks.
+                    self.batch_bytes += section.bytes.len() + size_of::<Block>();
+                    self.batch.push(section);
+                    if self.batch_bytes >= BATCH_BYTES {
+                        self.verify_batch();
+                    }
+                }
+                Poll::Ready(Ok(None)) => self.progress = Progress::End,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                // What has come is worth more now than together with what is still to come.
+                Poll::Pending => {
+                    self.verify_batch();
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_section(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Section>>> {
+        let len = match self.progress {
+            Progress::SectionBody(len) => len,
+            _ => {
+                if !self.input.is_within_varint() {
+                    self.section_offset = self.input.offset();
+                }
+                let len = ready!(self.input.poll_varint(cx)).map_err(|error| self.at_section("section", error))?;
+                let Some(len) = len else { return Poll::Ready(Ok(None)) };
+                self.check_len("section", len, self.limits.max_section)?
+            }
+        };
+        self.progress = Progress::SectionBody(len);
+        let bytes = ready!(self.input.poll_take(cx, len)).map_err(|error| self.at_section("section", error))?;
+        self.progress = Progress::Section;
+        Poll::Ready(Ok(Some(Section { offset: self.section_offset, bytes })))
+    }
+
+    fn check_len(&self, what: &str, len: u64, limit: u64) -> Result<usize> {
+        if len == 0 {
+            return Err(self.at_section(what, Error::invalid("it has no bytes")));
+        }
+        if len > limit {
+            let why = format!("its {len} bytes are over the limit of {limit} bytes");
+            return Err(self.at_section(what, Error::too_large(why)));
+        }
+        usize::try_from(len).map_err(|_| self.at_section(what, Error::too_large(format!("it has {len} bytes"))))
+    }
+
+    fn at_section(&self, what: &str, error: Error) -> Error {
+        at(what, self.section_offset, error)
+    }
+
+    fn verify_batch(&mut self) {
+        let (batch, bytes) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.batch_bytes));
+        if batch.is_empty() {
+            return;
+        }
+        self.verifying.push_back(if bytes <= INLINE_BYTES {
+            Box::pin(ready_now(verify(batch)))
+        } else {
+            let task = tokio::task::spawn_blocking(move || verify(batch));
+            Box::pin(async move {
+                task.await.unwrap_or_else(|error| Verified {
+                    blocks: VecDeque::new(),
+                    failed: Some(Error::internal("verifying blocks did not end").with_source(error)),
+                })
+            })
+        });
+    }
+
+    /// Ends reading; `error` follows what is still being verified.
+    fn stop(&mut self, error: Option<Error>) {
+        self.verify_batch();
+        self.progress = Progress::End;
+        if let Some(error) = error {
+            let failed = Verified { blocks: VecDeque::new(), failed: Some(error) };
+            self.verifying.push_back(Box::pin(ready_now(failed)));
+        }
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes>> + Unpin> Stream for CarReader<S> {
+    type Item = Result<Block>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let reader = self.get_mut();
+        loop {
+            if reader.progress != Progress::End {
+                match reader.poll_collect(cx) {
+                    Poll::Ready(Ok(())) if reader.progress == Progress::End => reader.stop(None),
+                    Poll::Ready(Err(error)) => reader.stop(Some(error)),
+                    Poll::Ready(Ok(())) | Poll::Pending => {}
+                }
+            }
+            if let Some(block) = reader.verified.pop_front() {
+                return Poll::Ready(Some(Ok(block)));
+            }
+            if let Some(error) = reader.failed.take() {
+                return Poll::Ready(Some(Err(error)));
+            }
+            match ready!(reader.verifying.poll_next_unpin(cx)) {
+                Some(Verified { blocks, failed }) => {
+                    if failed.is_some() {
+                        reader.verifying.clear();
+                        reader.batch.clear();
+                        reader.progress = Progress::End;
+                    }
+                    (reader.verified, reader.failed) = (blocks, failed);
+                }
+                None if reader.progress == Progress::End => return Poll::Ready(None),
+                None => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<S> fmt::Debug for CarReader<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CarReader")
+            .field("offset", &self.input.offset())
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
+    }
+}
+
+fn at(what: &str, offset: u64, error: Error) -> Error {
+    Error::new(error.kind(), format!("{what} at byte {offset} of the CAR: {error}")).with_source(error)
+}
+
+/// The fixed header of a CARv2 (<https://ipld.io/specs/transport/car/carv2/>): characteristics, then the offset and the
+/// size of the CARv1 in it, and the offset of the index, which is not needed here.
+fn read_v2_header(body: &[u8]) -> Result<Progress> {
+    let number = |at: usize| {
+        let bytes = body.get(at..at + 8).and_then(|bytes| <[u8; 8]>::try_from(bytes).ok());
+        bytes.map(u64::from_le_bytes).ok_or_else(|| Error::invalid("it is cut off"))
+    };
+    let (data_offset, data_bytes) = (number(16)?, number(24)?);
+    let header_end = 11 + V2_HEADER_BYTES as u64;
+    if data_offset < header_end {
+        let why = format!("its data begins at byte {data_offset}, before the end of the header at {header_end}");
+        return Err(Error::invalid(why));
+    }
+    Ok(Progress::V2Gap { data_offset, data_bytes })
+}
+
+/// Splits sections into blocks and verifies them, up to the first that is wrong.
+fn verify(batch: Vec<Section>) -> Verified {
+    let mut blocks = VecDeque::with_capacity(batch.len());
+    for Section { offset, bytes } in batch {
+        match read_block(bytes) {
+            Ok(block) => blocks.push_back(block),
+            Err(error) => return Verified { blocks, failed: Some(at("section", offset, error)) },
+        }
+    }
+    Verified { blocks, failed: None }
+}
+
+fn read_block(section: Bytes) -> Result<Block> {
+    let mut rest: &[u8] = &section;
+    let cid = Cid::read_bytes(&mut rest).map_err(|error| Error::invalid(format!("invalid binary CID: {error}")))?;
+    let cid_bytes = section.len() - rest.len();
+    Block::new(cid, section.slice(cid_bytes..))
+}

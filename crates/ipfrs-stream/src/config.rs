@@ -1,0 +1,86 @@
+//! The `[streaming]` section.
+
+use ipfrs_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Accepted values of `streaming.chunk_size`: a page, to the largest block.
+const CHUNK_BYTES: std::ops::RangeInclusive<u32> = 4 * 1024..=2 * 1024 * 1024;
+
+/// How far a reader works ahead of the connection that it feeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlowControl {
+    /// 1 MiB: many slow clients, little memory.
+    Conservative,
+    /// 4 MiB.
+    #[default]
+    Balanced,
+    /// 16 MiB: few fast clients, blocks on slow disks.
+    Aggressive,
+}
+
+impl FlowControl {
+    /// The most bytes of a file that one reader asks for, or holds, before they are taken.
+    #[must_use]
+    pub fn window_bytes(self) -> u64 {
+        match self {
+            Self::Conservative => 1024 * 1024,
+            Self::Balanced => 4 * 1024 * 1024,
+            Self::Aggressive => 16 * 1024 * 1024,
+        }
+    }
+}
+
+/// `[streaming]`: how files are read for connections.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StreamingConfig {
+    /// The largest piece of a file that is handed to a connection at once, in bytes: 4096 to 2097152. A piece never
+    /// reaches over the end of a block.
+    pub chunk_size: u32,
+    /// How far a reader works ahead of its connection: `"conservative"` (1 MiB), `"balanced"` (4 MiB) or
+    /// `"aggressive"` (16 MiB).
+    pub flow_control: FlowControl,
+}
+
+impl Default for StreamingConfig {
+    fn default() -> Self {
+        Self { chunk_size: 1024 * 1024, flow_control: FlowControl::default() }
+    }
+}
+
+impl StreamingConfig {
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<()> {
+        if CHUNK_BYTES.contains(&self.chunk_size) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "streaming.chunk_size = {}: give {} to {} bytes",
+            self.chunk_size,
+            CHUNK_BYTES.start(),
+            CHUNK_BYTES.end()
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunk_size_is_held_to_its_range() {
+        for (chunk_size, accepted) in [(4095, false), (4096, true), (2_097_152, true), (2_097_153, false)] {
+            let outcome = StreamingConfig { chunk_size, ..StreamingConfig::default() }.validate();
+            assert_eq!(outcome.is_ok(), accepted, "{chunk_size}");
+            if let Err(error) = outcome {
+                let expected = format!("streaming.chunk_size = {chunk_size}: give 4096 to 2097152 bytes");
+                assert_eq!(error.message(), expected);
+            }
+        }
+        StreamingConfig::default().validate().unwrap();
+    }
+}

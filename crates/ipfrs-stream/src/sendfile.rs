@@ -1,0 +1,88 @@
+//! Writing slices to a socket: what lies in a mapped file leaves from the page cache, the rest is copied.
+
+use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
+
+use ipfrs_store::MappedSlice;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
+
+/// Shortest slice that is worth a `sendfile` of its own. Below it, copying is cheaper than one more system call; and it
+/// must be above the 16,384 bytes of an HTTP/2 frame (RFC 9113, section 4.2), whose frames would otherwise leave one
+/// by one instead of many in a `sendmsg`.
+pub(crate) const SENDFILE_MIN_BYTES: usize = 32 * 1024;
+
+/// Most slices that one `sendmsg` takes (`UIO_MAXIOV`).
+const MAX_SLICES: usize = 1024;
+
+/// Writes as much of `slices`, in order, as the non-blocking `socket` takes, and counts it in `sent`. `locate` knows
+/// which slices are views of files.
+///
+/// # Errors
+/// `WouldBlock` when the socket is full. Whatever the outcome, `sent` bytes are on their way.
+pub(crate) fn send<'a>(
+    socket: BorrowedFd<'_>,
+    slices: &'a [IoSlice<'a>],
+    locate: impl Fn(&'a [u8]) -> Option<MappedSlice<'a>>,
+    sent: &mut usize,
+) -> io::Result<()> {
+    let mut copied_up_to = 0;
+    for (i, slice) in slices.iter().enumerate() {
+        if slice.len() < SENDFILE_MIN_BYTES {
+            continue;
+        }
+        let Some(mapped) = locate(slice) else { continue };
+        // MSG_MORE: a response's head shares its packet with the beginning of the file.
+        if !send_copied(socket, &slices[copied_up_to..i], SendFlags::MORE, sent)? {
+            return Ok(());
+        }
+        if !send_mapped(socket, &mapped, slice, sent)? {
+            return Ok(());
+        }
+        copied_up_to = i + 1;
+    }
+    send_copied(socket, &slices[copied_up_to..], SendFlags::empty(), sent)?;
+    Ok(())
+}
+
+/// `sendmsg` of ordinary memory. `Ok(false)`: the socket took only a part.
+fn send_copied(socket: BorrowedFd<'_>, slices: &[IoSlice<'_>], flags: SendFlags, sent: &mut usize) -> io::Result<bool> {
+    let mut runs = slices.chunks(MAX_SLICES).peekable();
+    while let Some(run) = runs.next() {
+        let flags = if runs.peek().is_some() { flags | SendFlags::MORE } else { flags };
+        let control = &mut SendAncillaryBuffer::default();
+        let taken = retry_on_intr(|| rustix::net::sendmsg(socket, run, control, flags | SendFlags::NOSIGNAL))?;
+        *sent += taken;
+        if taken < run.iter().map(|slice| slice.len()).sum() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// `sendfile` of a slice of a mapped file, up to its end or until the socket is full. `Ok(false)`: the slice had to be
+/// copied, and the socket took only a part.
+fn send_mapped(socket: BorrowedFd<'_>, mapped: &MappedSlice<'_>, slice: &[u8], sent: &mut usize) -> io::Result<bool> {
+    let mut offset = mapped.offset;
+    let mut left = slice.len();
+    while left > 0 {
+        match retry_on_intr(|| rustix::fs::sendfile(socket, mapped.file, Some(&mut offset), left)) {
+            // Somebody else truncated the file: there is nothing that could be sent, now or later.
+            Ok(0) => {
+                let why = format!("a mapped file ends {left} bytes before the slice that is being sent");
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+            }
+            Ok(taken) => {
+                *sent += taken;
+                left -= taken;
+            }
+            // A file system that can map but not splice.
+            Err(Errno::INVAL) => {
+                let rest = [IoSlice::new(&slice[slice.len() - left..])];
+                return send_copied(socket, &rest, SendFlags::empty(), sent);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}

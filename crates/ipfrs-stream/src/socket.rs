@@ -1,0 +1,110 @@
+//! A TCP connection that sends slices of mapped files with `sendfile`, and counts its bytes.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use ipfrs_store::Mappings;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::Bandwidth;
+
+/// A TCP connection for servers that write blocks.
+///
+/// To its user it is a [`TcpStream`] with vectored writes. A slice that lies in one of the mapped files is not read by
+/// this process: the kernel sends it from the page cache with `sendfile`. Everything else, and everything on systems
+/// other than Linux, is written in the ordinary way.
+///
+/// The kernel refers to the file's pages until the peer has acknowledged them, so a mapped file must never change where
+/// it was written once. Packs are append-only and are never truncated while they are mapped.
+///
+/// `sendfile` to a connection that the peer has closed raises `SIGPIPE`. Rust programs and Python ignore it from the
+/// start; a host written in C must do so itself.
+#[derive(Debug)]
+pub struct Socket {
+    stream: TcpStream,
+    #[cfg(target_os = "linux")]
+    mappings: Option<Mappings>,
+    bandwidth: Bandwidth,
+}
+
+impl Socket {
+    /// Wraps a connection. `mappings` are those of the store whose blocks are sent; without them every slice is copied.
+    /// The caller sets socket options such as `TCP_NODELAY`.
+    #[must_use]
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux sends from mapped files"))]
+    pub fn new(stream: TcpStream, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
+        Self {
+            stream,
+            #[cfg(target_os = "linux")]
+            mappings,
+            bandwidth,
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        use std::os::fd::AsFd;
+
+        let mappings = self.mappings.as_ref();
+        loop {
+            ready!(self.stream.poll_write_ready(cx))?;
+            let mut sent = 0;
+            let outcome = self.stream.try_io(tokio::io::Interest::WRITABLE, || {
+                let locate = |slice| mappings.and_then(|mappings| mappings.locate(slice));
+                crate::sendfile::send(self.stream.as_fd(), slices, locate, &mut sent)
+            });
+            match outcome {
+                // An error after progress is met again by the next call. `WouldBlock` after progress has told the
+                // runtime to wait for room, which saves that call.
+                _ if sent > 0 => return Poll::Ready(Ok(sent)),
+                Ok(()) => return Poll::Ready(Ok(0)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        self.bandwidth.add_in((buf.filled().len() - before) as u64);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = ready!(self.poll_send(cx, slices))?;
+        self.bandwidth.add_out(sent as u64);
+        Poll::Ready(Ok(sent))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,166 @@
+//! The order in which the blocks of a file are read, and the checks that each must pass.
+
+use bytes::Bytes;
+use ipfrs_core::limits::MAX_DAG_DEPTH;
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_unixfs::{Child, FileNode, Node, decode};
+
+use crate::Span;
+
+/// Most links of half-read nodes that one walk remembers: about 22 MB where a hostile file makes it use them all. Three
+/// nodes of the largest block size with ordinary links fit.
+const MAX_OPEN_LINKS: usize = 128 * 1024;
+
+/// Most blocks that are asked of the store at once.
+const MAX_RUN_BLOCKS: usize = 256;
+
+/// A depth-first walk over the nodes of a file that have bytes in a span, without any I/O: [`plan`](Self::plan) says
+/// which blocks come next, and [`accept`](Self::accept) takes them one by one, in order.
+///
+/// Nodes without bytes in the span, and so all nodes without bytes at all, are never visited: each visited node leads to
+/// at least one byte within [`MAX_DAG_DEPTH`] steps, and a walk ends.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    span: Span,
+    frames: Vec<Frame>,
+    /// Links in all frames.
+    open_links: usize,
+    /// Size of the largest leaf seen: what is not larger is expected to be a leaf too.
+    leaf_bytes: u64,
+}
+
+/// A node whose children are being read.
+#[derive(Debug)]
+struct Frame {
+    /// The children that have bytes in the span.
+    children: Vec<Child>,
+    /// The first child that has not been asked for.
+    next: usize,
+    /// The first child that has not been accepted.
+    pending: usize,
+    /// Offset in the file of the first byte of `pending`.
+    offset: u64,
+    depth: usize,
+}
+
+/// What a block turned out to be.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// The bytes of the file, within the span, that it holds itself.
+    pub(crate) data: Bytes,
+    /// It has children that come before the rest of the run, which has to be asked for again later.
+    pub(crate) interrupts: bool,
+}
+
+impl Walk {
+    /// Starts at a file's root; the second value is what the root itself holds of the span.
+    pub(crate) fn new(root: &FileNode, span: Span) -> Result<(Self, Bytes)> {
+        if span.end() > root.size {
+            let (start, end, size) = (span.start, span.end(), root.size);
+            return Err(Error::invalid(format!("bytes {start} to {end} were asked of a file of {size} bytes")));
+        }
+        let mut walk = Self { span, frames: Vec::new(), open_links: 0, leaf_bytes: 0 };
+        let data = walk.open(root, &"the root of the file", 0, 0)?;
+        Ok((walk, data))
+    }
+
+    /// The next blocks to ask for, in the order in which they are to be accepted: one, and as many more as hold `budget`
+    /// file bytes together. `None` when all have been accepted.
+    ///
+    /// Leaves are asked for together. A node that has, or may have, children of its own is asked for alone, because they
+    /// come before its siblings.
+    pub(crate) fn plan(&mut self, budget: u64) -> Option<Vec<Cid>> {
+        while let Some(done) = self.frames.pop_if(|frame| frame.pending == frame.children.len()) {
+            self.open_links -= done.children.len();
+        }
+        let leaf_bytes = self.leaf_bytes;
+        let is_leaf = |child: &Child| child.cid.codec() == codec::RAW || child.size <= leaf_bytes;
+        let frame = self.frames.last_mut()?;
+        let (first, siblings) = frame.children.get(frame.next..)?.split_first()?;
+        let mut run = vec![first.cid];
+        if is_leaf(first) {
+            let mut left = budget.saturating_sub(first.size);
+            for sibling in siblings.iter().take(MAX_RUN_BLOCKS - 1) {
+                if !is_leaf(sibling) || sibling.size > left {
+                    break;
+                }
+                left -= sibling.size;
+                run.push(sibling.cid);
+            }
+        }
+        frame.next += run.len();
+        Some(run)
+    }
+
+    /// Takes the next block that was asked for; `None` where the store does not have it.
+    pub(crate) fn accept(&mut self, block: Option<Bytes>) -> Result<Accepted> {
+        let no_block = || Error::internal("a block arrived that was not asked for");
+        let frame = self.frames.last_mut().ok_or_else(no_block)?;
+        let child = frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).ok_or_else(no_block)?;
+        let (cid, size, offset, depth) = (child.cid, child.size, frame.offset, frame.depth);
+        let Some(block) = block else {
+            return Err(Error::not_found(format!("block {cid} is not in this store (byte {offset} of the file)")));
+        };
+        let Node::File(node) = decode(&cid, &block)? else {
+            return Err(Error::corrupt(format!("block {cid} is part of a file, but is not a file node")));
+        };
+        if node.size != size {
+            let found = node.size;
+            return Err(Error::corrupt(format!("block {cid} holds {found} file bytes where its parent says {size}")));
+        }
+        frame.pending += 1;
+        frame.offset += size;
+        let interrupts = !node.children.is_empty();
+        if interrupts {
+            frame.next = frame.pending;
+        } else {
+            self.leaf_bytes = self.leaf_bytes.max(size);
+        }
+        let data = self.open(&node, &format_args!("block {cid}"), offset, depth)?;
+        Ok(Accepted { data, interrupts })
+    }
+
+    /// Checks a node that begins at `offset` of the file, remembers its children and gives what it holds itself.
+    fn open(&mut self, node: &FileNode, name: &dyn std::fmt::Display, offset: u64, depth: usize) -> Result<Bytes> {
+        let parts = node.children.iter().try_fold(node.inline.len() as u64, |sum, child| sum.checked_add(child.size));
+        if parts != Some(node.size) {
+            let found = parts.map_or_else(|| "more than 2^64".to_owned(), |parts| parts.to_string());
+            let said = node.size;
+            return Err(Error::corrupt(format!("{name} says it has {said} bytes, but its parts have {found}")));
+        }
+        let inline_end = offset + node.inline.len() as u64;
+        let data = match self.span.overlap(offset, inline_end) {
+            Some((from, to)) => node.inline.slice((from - offset) as usize..(to - offset) as usize),
+            None => Bytes::new(),
+        };
+        let mut end = inline_end;
+        let mut first_offset = None;
+        let mut children = Vec::new();
+        for child in &node.children {
+            let start = end;
+            end += child.size;
+            if self.span.overlap(start, end).is_some() {
+                first_offset.get_or_insert(start);
+                children.push(child.clone());
+            }
+        }
+        if let Some(offset) = first_offset {
+            self.open_links += children.len();
+            check_limits(name, depth + 1, self.open_links)?;
+            self.frames.push(Frame { children, next: 0, pending: 0, offset, depth: depth + 1 });
+        }
+        Ok(data)
+    }
+}
+
+fn check_limits(name: &dyn std::fmt::Display, depth: usize, open_links: usize) -> Result<()> {
+    if depth > MAX_DAG_DEPTH {
+        let why = format!("the file is deeper than the limit of {MAX_DAG_DEPTH} nodes below its root, at {name}");
+        return Err(Error::new(ErrorKind::TooLarge, why));
+    }
+    if open_links > MAX_OPEN_LINKS {
+        let why = format!("the nodes above {name} have more than the limit of {MAX_OPEN_LINKS} links");
+        return Err(Error::new(ErrorKind::TooLarge, why));
+    }
+    Ok(())
+}
