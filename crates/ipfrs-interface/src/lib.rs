@@ -1,1 +1,25 @@
-//! x
+//! The composition root: reads the [`Config`], opens the Node, mounts the front-ends, listens, logs each request and
+//! drains on shutdown.
+//!
+//! * [`Gateway`] is the daemon.
+//! * [`Local`] is the same without a listener, for a command that runs while no daemon does.
+//!
+//! `RUST_LOG=ipfrs_interface=debug` shows every request.
+
+mod config;
+mod connection;
+mod gateway;
+mod listen;
+mod local;
+mod logging;
+mod parts;
+mod request_log;
+mod server;
+mod signals;
+
+pub use config::{Config, Flag, Settings, Sources};
+pub use gateway::{Gateway, running_url};
+pub use local::Local;
+pub use logging::{LogConfig, LogFormat};
+pub use server::ServerConfig;
+pub use signals::run_until_signalled;

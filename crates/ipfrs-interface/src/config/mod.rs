@@ -1,0 +1,95 @@
+//! The configuration: the sections of every part in one struct, and how it is read.
+
+mod keys;
+mod settings;
+
+use ipfrs_core::Result;
+use ipfrs_http::GatewayConfig;
+use ipfrs_node::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig, StoreConfig, StreamingConfig};
+
+use crate::{LogConfig, ServerConfig};
+use keys::keys_of;
+pub use settings::{Flag, Settings, Sources};
+
+/// A section by name, with the keys that it reads.
+#[derive(Debug)]
+pub(crate) struct Section {
+    name: &'static str,
+    keys: fn() -> &'static [&'static str],
+}
+
+macro_rules! sections {
+    ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
+        /// Everything that can be set, by section. Each section lives beside the code that it configures.
+        #[derive(Debug, Clone, PartialEq, Eq, Default)]
+        pub struct Config {
+            $($(#[$doc])* pub $name: $type,)*
+        }
+
+        const SECTIONS: &[Section] = &[$(Section { name: stringify!($name), keys: keys_of::<$type> },)*];
+
+        impl Config {
+            fn from_settings(settings: &Settings) -> Result<Self> {
+                Ok(Self { $($name: settings.section(stringify!($name))?,)* })
+            }
+        }
+    };
+}
+
+sections! {
+    /// `[server]`: where the daemon listens.
+    server: ServerConfig,
+    /// `[concurrency]`: how much work goes on at the same time.
+    concurrency: ConcurrencyConfig,
+    /// `[streaming]`: how files are sent.
+    streaming: StreamingConfig,
+    /// `[batch]`: bounds of one batch request.
+    batch: BatchConfig,
+    /// `[cache]`: what is kept in memory, and what clients may keep.
+    cache: CacheConfig,
+    /// `[store]`: where and how blocks are kept.
+    store: StoreConfig,
+    /// `[import]`: what `add` does where a request does not say.
+    import: ImportConfig,
+    /// `[gateway]`: limits of the gateway.
+    gateway: GatewayConfig,
+    /// `[log]`: what is logged, and how.
+    log: LogConfig,
+}
+
+impl Config {
+    /// The documented configuration file with every default, as `config init` writes it.
+    pub const DEFAULT_TEXT: &str = include_str!("../../../../config/gateway.toml");
+
+    /// Reads, checks and joins all sources.
+    ///
+    /// # Errors
+    /// As [`Settings::read`] and [`Settings::config`].
+    pub fn load(sources: &Sources) -> Result<Self> {
+        Settings::read(sources)?.config()
+    }
+
+    /// Checks the ranges of every section.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<()> {
+        self.server.validate()?;
+        self.store.validate()?;
+        self.gateway.validate()?;
+        self.log.validate()?;
+        self.node().validate()
+    }
+
+    /// The sections that the Node reads.
+    #[must_use]
+    pub fn node(&self) -> NodeConfig {
+        NodeConfig {
+            batch: self.batch.clone(),
+            cache: self.cache.clone(),
+            concurrency: self.concurrency.clone(),
+            import: self.import.clone(),
+            streaming: self.streaming.clone(),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Settings as they were written, each with the place that it comes from, so that an error can point there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use serde::de::DeserializeOwned;
+use toml::de::DeTable;
+use toml::{Table, Value};
+
+use super::{Config, SECTIONS, Section};
+
+/// Prefix of the environment variables that are settings.
+const ENV_PREFIX: &str = "IPFRS_";
+
+/// Where settings are read from. Later ones win: file, environment, flags.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// The configuration file, if there is one.
+    pub file: Option<PathBuf>,
+    /// Environment variables. Only those named `IPFRS_{SECTION}_{KEY}` are looked at.
+    pub environment: Vec<(String, String)>,
+    /// Flags of the command line that stand for a key.
+    pub flags: Vec<Flag>,
+}
+
+/// A flag of the command line that stands for a key.
+#[derive(Debug, Clone)]
+pub struct Flag {
+    /// As the user wrote it: `--port`.
+    pub flag: &'static str,
+    /// The key that it sets: `("server", "port")`.
+    pub key: (&'static str, &'static str),
+    /// What it sets the key to.
+    pub value: String,
+}
+
+impl Sources {
+    /// The environment of the process, and `file`.
+    #[must_use]
+    pub fn of_process(file: Option<PathBuf>) -> Self {
+        // A variable that is not Unicode cannot be one of ours.
+        let environment = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let environment = environment.filter(|(name, _)| name.starts_with(ENV_PREFIX));
+        Self {
+            file,
+            environment: environment.map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect(),
+            flags: Vec::new(),
+        }
+    }
+}
+
+/// Where one setting was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Origin {
+    File { path: PathBuf, line: usize },
+    Variable(String),
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, line } => write!(f, "{}, line {line}", path.display()),
+            Self::Variable(name) => write!(f, "environment variable {name}"),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Setting {
+    value: Value,
+    /// The text of the environment or of a flag, which may be meant as a string although it looks like a number.
+    text: Option<String>,
+    origin: Origin,
+}
+
+/// Every setting that differs from a default because someone wrote it somewhere.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    by_key: BTreeMap<(&'static str, &'static str), Setting>,
+}
+
+impl Settings {
+    /// Reads the file, then the environment, then the flags. Names are checked here, values by
+    /// [`config`](Self::config).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a file that is no TOML, and for unknown sections and keys: the message gives the
+    /// place and the nearest known name. Else that the file cannot be read.
+    pub fn read(sources: &Sources) -> Result<Self> {
+        let mut settings = Self { by_key: BTreeMap::new() };
+        if let Some(path) = &sources.file {
+            let text = fs::read_to_string(path)
+                .map_err(|e| Error::io(format_args!("cannot read the configuration {}", path.display()), e))?;
+            settings.add_file(path, &text)?;
+        }
+        for (name, value) in &sources.environment {
+            settings.add_variable(name, value)?;
+        }
+        for Flag { flag, key: (section, key), value } in &sources.flags {
+            let setting = from_text(value, Origin::Flag(flag));
+            settings.by_key.insert((section, key), setting);
+        }
+        Ok(settings)
+    }
+
+    fn add_file(&mut self, path: &Path, text: &str) -> Result<()> {
+        let line_of = |offset: usize| text.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count() + 1;
+        let at = |offset: usize| Origin::File { path: path.to_owned(), line: line_of(offset) };
+        let no_toml = |e: toml::de::Error| {
+            let origin = at(e.span().map_or(0, |span| span.start));
+            Error::invalid(format!("{origin}: {}", e.message().trim()))
+        };
+        let places = DeTable::parse(text).map_err(no_toml)?;
+        let mut values: Table = toml::from_str(text).map_err(no_toml)?;
+        for (name, place) in places.get_ref() {
+            let origin = at(name.span().start);
+            let section = known_section(name.get_ref()).map_err(|why| Error::invalid(format!("{origin}: {why}")))?;
+            let (Some(keys), Some(Value::Table(mut values))) =
+                (place.get_ref().as_table(), values.remove(section.name))
+            else {
+                return Err(Error::invalid(format!(
+                    "{origin}: {name} is a section: write [{name}], with its keys on the lines below",
+                    name = section.name
+                )));
+            };
+            for name in keys.keys() {
+                let origin = at(name.span().start);
+                let key =
+                    known_key(section, name.get_ref()).map_err(|why| Error::invalid(format!("{origin}: {why}")))?;
+                if let Some(value) = values.remove(key) {
+                    self.by_key.insert((section.name, key), Setting { value, text: None, origin });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A variable that names no section of ours is somebody else's.
+    fn add_variable(&mut self, name: &str, text: &str) -> Result<()> {
+        let Some(rest) = name.strip_prefix(ENV_PREFIX).map(str::to_ascii_lowercase) else { return Ok(()) };
+        for section in SECTIONS {
+            let Some(key) = rest.strip_prefix(section.name).and_then(|rest| rest.strip_prefix('_')) else { continue };
+            let origin = Origin::Variable(name.to_owned());
+            let key = known_key(section, key).map_err(|why| Error::invalid(format!("{origin}: {why}")))?;
+            self.by_key.insert((section.name, key), from_text(text, origin));
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// The whole configuration: defaults where nothing was written. Types and ranges are checked.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] names the place, the key, the value and what is accepted.
+    pub fn config(&self) -> Result<Config> {
+        let config = Config::from_settings(self)?;
+        config.validate().map_err(|error| self.locate(error))?;
+        Ok(config)
+    }
+
+    /// One section, from its defaults and the settings that were written.
+    pub(crate) fn section<T: DeserializeOwned>(&self, section: &'static str) -> Result<T> {
+        let mut table = Table::new();
+        for (&(_, key), setting) in self.by_key.iter().filter(|((of, _), _)| *of == section) {
+            table.insert(key.to_owned(), value_for::<T>(section, key, setting)?);
+        }
+        T::deserialize(table).map_err(|e| Error::invalid(format!("[{section}]: {}", e.message())))
+    }
+
+    /// Puts the place before a message of the form `section.key = value: why`.
+    fn locate(&self, error: Error) -> Error {
+        let name = error.message().split(' ').next().unwrap_or_default();
+        let found = name.split_once('.').and_then(|(section, key)| {
+            self.by_key.iter().find(|((a, b), _)| *a == section && *b == key).map(|(_, setting)| &setting.origin)
+        });
+        match found {
+            Some(origin) => Error::new(error.kind(), format!("{origin}: {}", error.message())),
+            None => error,
+        }
+    }
+
+    /// The configuration in force, as TOML: every key, and for each that is not a default where it was set.
+    ///
+    /// # Errors
+    /// As [`config`](Self::config).
+    pub fn to_toml(&self) -> Result<String> {
+        let table = self.to_table()?;
+        let mut text = String::new();
+        for section in SECTIONS {
+            let values = table.get(section.name).and_then(Value::as_table);
+            text.push_str(&format!("[{}]\n", section.name));
+            for key in (section.keys)() {
+                match (values.and_then(|values| values.get(*key)), self.by_key.get(&(section.name, *key))) {
+                    (Some(value), Some(setting)) => text.push_str(&format!("{key} = {value}  # {}\n", setting.origin)),
+                    (Some(value), None) => text.push_str(&format!("{key} = {value}\n")),
+                    (None, _) => text.push_str(&format!("# {key} is not set\n")),
+                }
+            }
+            text.push('\n');
+        }
+        text.truncate(text.trim_end().len() + 1);
+        Ok(text)
+    }
+
+    /// The configuration in force, as nested tables; keys that have no default and are not set are left out.
+    ///
+    /// # Errors
+    /// As [`config`](Self::config).
+    pub fn to_table(&self) -> Result<Table> {
+        self.config()?;
+        let mut table: Table = toml::from_str(Config::DEFAULT_TEXT)
+            .map_err(|e| Error::internal("the built-in configuration is broken").with_source(e))?;
+        for ((section, key), setting) in &self.by_key {
+            let values = table.entry(*section).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(values) = values {
+                values.insert((*key).to_owned(), setting.value.clone());
+            }
+        }
+        Ok(table)
+    }
+}
+
+fn from_text(text: &str, origin: Origin) -> Setting {
+    // As in the file: 8080, true, [1, 2], "text"; whatever is no TOML value is a string without quotes.
+    let parsed = toml::from_str::<Table>(&format!("value = {text}")).ok().filter(|table| table.len() == 1);
+    let value = parsed.and_then(|mut table| table.remove("value"));
+    Setting { value: value.unwrap_or_else(|| Value::String(text.to_owned())), text: Some(text.to_owned()), origin }
+}
+
+/// The value of `setting` in a form that `T` accepts. Every section has defaults for all keys, so that one key alone is
+/// a whole section and an error belongs to that key.
+fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -> Result<Value> {
+    let alone = |value: &Value| T::deserialize(Table::from_iter([(key.to_owned(), value.clone())])).map(drop);
+    let Err(error) = alone(&setting.value) else { return Ok(setting.value.clone()) };
+    if let Some(text) = &setting.text {
+        let text = Value::String(text.clone());
+        if alone(&text).is_ok() {
+            return Ok(text);
+        }
+    }
+    let expected = in_plain_words(error.message());
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        format!("{}: {section}.{key} = {}: {expected}", setting.origin, setting.value),
+    ))
+}
+
+/// serde says `expected u16`; a person wants to know what that is.
+fn in_plain_words(message: &str) -> String {
+    const WORDS: [(&str, &str); 6] = [
+        ("u16", "an integer from 0 to 65535"),
+        ("u32", "an integer from 0 to 4294967295"),
+        ("u64", "an integer of 0 or more"),
+        ("usize", "an integer of 0 or more"),
+        ("a boolean", "true or false"),
+        ("path string", "a path in quotes"),
+    ];
+    let message = message.trim();
+    for (word, plain) in WORDS {
+        if let Some(start) = message.strip_suffix(word).and_then(|start| start.strip_suffix("expected ")) {
+            return format!("{start}expected {plain}");
+        }
+    }
+    message.to_owned()
+}
+
+fn known_section(name: &str) -> Result<&'static Section, String> {
+    if let Some(section) = SECTIONS.iter().find(|section| section.name == name) {
+        return Ok(section);
+    }
+    let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+    Err(match nearest(name, &names) {
+        Some(near) => format!("unknown section [{name}]: did you mean [{near}]?"),
+        None => format!(
+            "unknown section [{name}]: this version of ipfrs has nothing that it configures, so remove it; the sections \
+             are {}",
+            names.join(", ")
+        ),
+    })
+}
+
+fn known_key(section: &Section, name: &str) -> Result<&'static str, String> {
+    let keys = (section.keys)();
+    if let Some(key) = keys.iter().find(|key| **key == name) {
+        return Ok(key);
+    }
+    let known = keys.join(", ");
+    Err(match nearest(name, keys) {
+        Some(near) => format!("unknown key {}.{name}: did you mean {near}?", section.name),
+        None => format!("unknown key {}.{name}: the keys of [{}] are {known}", section.name, section.name),
+    })
+}
+
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let near = known.iter().map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate));
+    near.filter(|(likeness, _)| *likeness > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
+}

@@ -1,0 +1,219 @@
+//! Accepting connections and serving HTTP/1.1 and HTTP/2 on them until the daemon drains.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use axum::routing::future::RouteFuture;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use ipfrs_node::{Bandwidth, Mappings};
+use ipfrs_stream::Socket;
+use prometheus::IntGauge;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::Service as _;
+
+use crate::ServerConfig;
+use crate::request_log::Logged;
+
+/// How long accepting rests after the system refused a connection, for lack of descriptors as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Requests that one HTTP/2 connection may have open.
+const H2_STREAMS: u32 = 256;
+/// Upload bytes that one HTTP/2 stream, and one connection, may send ahead of us.
+const H2_STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const H2_CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// Answer bytes that one HTTP/2 stream buffers for a slow client.
+const H2_SEND_BUFFER_BYTES: usize = 1 << 20;
+/// A client that has been silent for this long is asked whether it is still there.
+const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    builder: Builder<TokioExecutor>,
+    router: Router,
+    mappings: Option<Mappings>,
+    bandwidth: Bandwidth,
+    active: IntGauge,
+    slots: Arc<Semaphore>,
+    tracker: TaskTracker,
+    drain: Drain,
+    header_timeout: Duration,
+}
+
+/// The two steps of ending: connections finish what they do, then whatever is left is cut.
+#[derive(Debug, Default)]
+struct Drain {
+    /// The same as `started`, for a look that takes no lock.
+    is_draining: AtomicBool,
+    started: CancellationToken,
+    cut: CancellationToken,
+}
+
+impl Connections {
+    pub(crate) fn new(
+        config: &ServerConfig,
+        router: Router,
+        mappings: Option<Mappings>,
+        bandwidth: Bandwidth,
+        active: IntGauge,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            builder: http_builder(config),
+            router,
+            mappings,
+            bandwidth,
+            active,
+            slots: Arc::new(Semaphore::new(config.max_connections)),
+            tracker: TaskTracker::new(),
+            drain: Drain::default(),
+            header_timeout: config.header_timeout(),
+        })
+    }
+
+    /// Takes connections from `listener` for as long as it is polled.
+    pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
+        let mut is_failing = false;
+        while let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    is_failing = false;
+                    self.spawn(stream, slot);
+                }
+                // The client gave up between its request to connect and our taking it.
+                Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
+                Err(error) => {
+                    if !is_failing {
+                        tracing::warn!(%error, "no connection can be accepted; trying again until it succeeds");
+                    }
+                    is_failing = true;
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn spawn(self: &Arc<Self>, stream: TcpStream, slot: OwnedSemaphorePermit) {
+        let connections = Arc::clone(self);
+        self.tracker.spawn(async move {
+            connections.active.inc();
+            connections.serve(stream).await;
+            connections.active.dec();
+            drop(slot);
+        });
+    }
+
+    async fn serve(&self, stream: TcpStream) {
+        // Answers are written whole, so waiting for more to send only delays them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::trace!(%error, "the connection was gone before it was served");
+            return;
+        }
+        let has_asked = Arc::new(AtomicBool::new(false));
+        let front = Front { router: self.router.clone(), has_asked: Arc::clone(&has_asked) };
+        let socket = TokioIo::new(Socket::new(stream, self.mappings.clone(), self.bandwidth.clone()));
+        let mut connection = pin!(self.builder.serve_connection(socket, front));
+        let mut started = pin!(self.drain.started.cancelled());
+        let mut cut = pin!(self.drain.cut.cancelled());
+        // hyper limits the time for a request's head, but not the time until it knows which version of HTTP it is.
+        let mut silence = pin!(sleep(self.header_timeout));
+        let mut is_registered = false;
+        let mut is_ending = false;
+        poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(end) = connection.as_mut().poll(cx) {
+                    if let Err(error) = end {
+                        tracing::trace!(%error, "connection ended");
+                    }
+                    return Poll::Ready(());
+                }
+                if is_ending {
+                    return cut.as_mut().poll(cx);
+                }
+                // One poll leaves the task's waker with the token; after that, looking at the flag is enough.
+                let is_draining = if is_registered {
+                    self.drain.is_draining.load(Ordering::Acquire)
+                } else {
+                    is_registered = true;
+                    started.as_mut().poll(cx).is_ready()
+                };
+                let is_silent = !has_asked.load(Ordering::Relaxed) && silence.as_mut().poll(cx).is_ready();
+                if !is_draining && !is_silent {
+                    return Poll::Pending;
+                }
+                connection.as_mut().graceful_shutdown();
+                is_ending = true;
+            }
+        })
+        .await;
+    }
+
+    /// Lets running requests end for at most `grace`, then cuts what is left. Returns how many connections were cut.
+    pub(crate) async fn drain(&self, grace: Duration) -> usize {
+        self.drain.is_draining.store(true, Ordering::Release);
+        self.drain.started.cancel();
+        self.tracker.close();
+        if timeout(grace, self.tracker.wait()).await.is_ok() {
+            return 0;
+        }
+        let left = self.tracker.len();
+        self.drain.cut.cancel();
+        self.tracker.wait().await;
+        left
+    }
+}
+
+fn http_builder(config: &ServerConfig) -> Builder<TokioExecutor> {
+    let header_bytes = u32::try_from(config.max_header_bytes).unwrap_or(u32::MAX);
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // A client may close its sending side and still read the answer, as `nc -N` and some proxies do.
+        .half_close(true)
+        .header_read_timeout(config.header_timeout())
+        .max_buf_size(config.max_header_bytes);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(header_bytes)
+        .max_concurrent_streams(H2_STREAMS)
+        .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(H2_SEND_BUFFER_BYTES)
+        .keep_alive_interval(H2_PING_INTERVAL);
+    builder
+}
+
+/// The router as hyper calls it, which also notes that the connection has asked for something.
+#[derive(Debug, Clone)]
+struct Front {
+    router: Router,
+    has_asked: Arc<AtomicBool>,
+}
+
+impl hyper::service::Service<Request<Incoming>> for Front {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Logged<RouteFuture<Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.has_asked.store(true, Ordering::Relaxed);
+        Logged::new(request, |request| self.router.clone().call(request))
+    }
+}

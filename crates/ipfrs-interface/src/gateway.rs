@@ -1,0 +1,190 @@
+//! The daemon: everything opened, bound and served, until it is asked to stop.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ipfrs_core::{Error, Result};
+use ipfrs_http::Lifecycle;
+use ipfrs_node::Node;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::connection::Connections;
+use crate::listen::listen;
+use crate::parts::Parts;
+use crate::{Config, ServerConfig};
+
+/// File in the repo that holds the URL of the running daemon.
+const API_FILE: &str = "api";
+
+/// The URL of the daemon that runs, or ran, on `repo`, as it wrote it there.
+///
+/// # Errors
+/// When the file is there and cannot be read.
+pub fn running_url(repo: &Path) -> Result<Option<String>> {
+    let path = repo.join(API_FILE);
+    match fs::read_to_string(&path) {
+        Ok(url) => Ok(Some(url.trim().to_owned())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io(format_args!("cannot read {}", path.display()), e)),
+    }
+}
+
+/// A gateway that listens. Dropping it asks it to stop; [`join`](Self::join) waits until it has.
+#[derive(Debug)]
+pub struct Gateway {
+    addresses: Vec<SocketAddr>,
+    lifecycle: Lifecycle,
+    running: JoinHandle<Result<()>>,
+}
+
+impl Gateway {
+    /// Opens the repo, binds the addresses of `[server]`, writes the URL to `<repo>/api` and serves. Returns once
+    /// requests are answered.
+    ///
+    /// # Errors
+    /// When the repo is held by another process or cannot be opened, an address cannot be bound, or may not be
+    /// ([`ServerConfig::allow_unauthenticated`]). Nothing is left behind.
+    pub async fn bind(config: &Config, repo: &Path) -> Result<Self> {
+        config.validate()?;
+        let parts = Parts::open(config, repo, "ipfrs gateway").await?;
+        let node = parts.node.clone();
+        match Self::serve(config, repo, parts).await {
+            Ok(gateway) => Ok(gateway),
+            Err(error) => {
+                if let Err(error) = node.close().await {
+                    tracing::error!(%error, "the store could not be closed");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn serve(config: &Config, repo: &Path, parts: Parts) -> Result<Self> {
+        let listeners = listen(&config.server).await?;
+        let addresses = listeners
+            .iter()
+            .map(TcpListener::local_addr)
+            .collect::<std::io::Result<Vec<_>>>()
+            .map_err(|e| Error::io("cannot read the bound address", e))?;
+        let port = addresses.first().map_or(config.server.port, SocketAddr::port);
+        let lifecycle = Lifecycle::new();
+        let node = parts.node.clone();
+        let app = parts.app(config, port, &lifecycle)?;
+        let connections = Connections::new(
+            &config.server,
+            app.router,
+            node.mappings(),
+            node.bandwidth(),
+            app.metrics.connections_active,
+        );
+        let api_file = ApiFile::write(repo, &addresses)?;
+        lifecycle.set_ready();
+        let ending = Ending { lifecycle: lifecycle.clone(), node, api_file, server: config.server.clone() };
+        Ok(Self { addresses, lifecycle, running: tokio::spawn(ending.after(connections, listeners)) })
+    }
+
+    /// The bound addresses, with the ports that were chosen.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// One URL per bound address.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.addresses.iter().map(|address| format!("http://{address}")).collect()
+    }
+
+    /// Asks the gateway to stop: no further connection is taken, running transfers end within
+    /// [`ServerConfig::shutdown_grace_seconds`].
+    pub fn shutdown(&self) {
+        self.lifecycle.request_shutdown();
+    }
+
+    /// Waits until the gateway has stopped, because of [`shutdown`](Self::shutdown) or of a request to do so, and the
+    /// store is closed.
+    ///
+    /// # Errors
+    /// When the store could not be flushed.
+    pub async fn join(&mut self) -> Result<()> {
+        match (&mut self.running).await {
+            Ok(result) => result,
+            Err(e) => Err(Error::internal("the gateway ended unexpectedly").with_source(e)),
+        }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+/// What has to be done when the gateway stops.
+struct Ending {
+    lifecycle: Lifecycle,
+    node: Node,
+    api_file: ApiFile,
+    server: ServerConfig,
+}
+
+impl Ending {
+    async fn after(self, connections: Arc<Connections>, listeners: Vec<TcpListener>) -> Result<()> {
+        let mut accepting = JoinSet::new();
+        for listener in listeners {
+            accepting.spawn(Arc::clone(&connections).accept(listener));
+        }
+        self.lifecycle.shutdown_requested().await;
+        self.lifecycle.drain();
+        let grace = self.server.shutdown_grace();
+        tracing::info!(grace_seconds = grace.as_secs(), "stopping: running transfers may end");
+        // Closed before anything is waited for: new clients are refused at once instead of left to hang.
+        accepting.shutdown().await;
+        let left = connections.drain(grace).await;
+        if left > 0 {
+            tracing::warn!(connections = left, "cut: their transfers did not end within the grace period");
+        }
+        // Last of all: while the file is there, the repo is ours.
+        let closed = self.node.close().await;
+        self.api_file.remove();
+        tracing::info!("stopped");
+        closed
+    }
+}
+
+/// `<repo>/api`: tells commands on this machine where the daemon is.
+struct ApiFile {
+    path: PathBuf,
+}
+
+impl ApiFile {
+    fn write(repo: &Path, addresses: &[SocketAddr]) -> Result<Self> {
+        let path = repo.join(API_FILE);
+        let url = addresses.first().map(|address| format!("http://{}\n", reachable(*address))).unwrap_or_default();
+        // Renamed into place: a reader sees the whole URL or none.
+        let draft = repo.join(format!("{API_FILE}.new"));
+        fs::write(&draft, url)
+            .and_then(|()| fs::rename(&draft, &path))
+            .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))?;
+        Ok(Self { path })
+    }
+
+    fn remove(&self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the file that names this daemon");
+        }
+    }
+}
+
+/// "Every address" is a place to listen on, not one to connect to.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}

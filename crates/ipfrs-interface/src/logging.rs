@@ -1,0 +1,72 @@
+//! The `[log]` section, and how it becomes the process's logger.
+
+use std::io;
+
+use ipfrs_core::{Error, Result};
+use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+
+/// How a log line is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One readable line per event.
+    #[default]
+    Text,
+    /// One JSON object per event.
+    Json,
+}
+
+/// `[log]`: what is written to standard error, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// `"text"` or `"json"`.
+    pub format: LogFormat,
+    /// A level (`"info"`), or directives per module as in `RUST_LOG` (`"info,ipfrs_interface=debug"`).
+    pub level: String,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { format: LogFormat::Text, level: "info".to_owned() }
+    }
+}
+
+impl LogConfig {
+    /// Checks that the level can be read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
+    pub fn validate(&self) -> Result<()> {
+        EnvFilter::try_new(&self.level).map(drop).map_err(|e| {
+            Error::invalid(format!(
+                "log.level = {:?}: {e}; accepted are error, warn, info, debug, trace, off, or directives such as \
+                 \"info,ipfrs_interface=debug\"",
+                self.level
+            ))
+        })
+    }
+
+    /// Sends the process's log to standard error. `RUST_LOG`, where it is set, takes the place of the level.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when `RUST_LOG` or the level cannot be read,
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when the process has a logger already.
+    pub fn start(&self) -> Result<()> {
+        let filter = match std::env::var("RUST_LOG") {
+            Ok(directives) if !directives.is_empty() => EnvFilter::try_new(&directives)
+                .map_err(|e| Error::invalid(format!("the environment variable RUST_LOG = {directives:?}: {e}")))?,
+            _ => {
+                self.validate()?;
+                EnvFilter::new(&self.level)
+            }
+        };
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+        let started = match self.format {
+            LogFormat::Text => builder.try_init(),
+            LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        };
+        started.map_err(|e| Error::new(ipfrs_core::ErrorKind::Conflict, format!("the log could not be started: {e}")))
+    }
+}

@@ -1,0 +1,48 @@
+//! What the daemon and a single command both need: a registry, an open Node, and the front-end over it.
+
+use std::path::Path;
+
+use ipfrs_core::{Error, Result};
+use ipfrs_http::{App, Lifecycle};
+use ipfrs_node::Node;
+use prometheus::Registry;
+use prometheus::process_collector::ProcessCollector;
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::Config;
+
+/// Everything that is opened before anything is served.
+pub(crate) struct Parts {
+    pub(crate) node: Node,
+    registry: Registry,
+}
+
+impl Parts {
+    /// Opens the repo, which is made if it is not there. `holder` tells another process that wants it who has it.
+    pub(crate) async fn open(config: &Config, repo: &Path, holder: &str) -> Result<Self> {
+        raise_open_file_limit();
+        let registry = Registry::new();
+        registry
+            .register(Box::new(ProcessCollector::for_self()))
+            .map_err(|e| Error::internal("the process metrics could not be registered").with_source(e))?;
+        let node = Node::open(repo, config.store.clone(), config.node(), holder, &registry).await?;
+        Ok(Self { node, registry })
+    }
+
+    /// The front-end over the Node. `port` is the one that browsers may name in `Origin`.
+    pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle) -> Result<App> {
+        ipfrs_http::app(self.node.clone(), &config.gateway, port, lifecycle.clone(), &self.registry)
+    }
+}
+
+/// A connection is a descriptor, and the usual soft limit of 1,024 is kept only for programs that use `select`.
+fn raise_open_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files could not be raised to its maximum");
+    }
+}

@@ -1,0 +1,125 @@
+//! One line per finished request, at debug level. Where that level is off, a request pays for one comparison.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{Method, Request, Response, StatusCode};
+use hyper::body::{Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+/// The target that `RUST_LOG=ipfrs_interface=debug` turns on.
+const TARGET: &str = "ipfrs_interface";
+
+/// What is known of a request when it comes in.
+struct Entry {
+    started: Instant,
+    method: Method,
+    path: String,
+}
+
+/// What is known of it when its answer starts.
+struct Finish {
+    entry: Entry,
+    status: StatusCode,
+    id: String,
+    sent_bytes: u64,
+    complete: bool,
+}
+
+impl Drop for Finish {
+    /// The body of an answer is dropped when it has been sent, or when the client has gone.
+    fn drop(&mut self) {
+        tracing::debug!(
+            target: TARGET,
+            method = %self.entry.method,
+            path = %self.entry.path,
+            status = self.status.as_u16(),
+            sent_bytes = self.sent_bytes,
+            complete = self.complete,
+            duration_seconds = self.entry.started.elapsed().as_secs_f64(),
+            request_id = %self.id,
+            "request"
+        );
+    }
+}
+
+pin_project! {
+    /// The answer of a service, watched until its body has been sent.
+    pub(crate) struct Logged<F> {
+        #[pin]
+        inner: F,
+        entry: Option<Box<Entry>>,
+    }
+}
+
+impl<F> Logged<F> {
+    /// Watches the answer that `answer` makes of `request`.
+    pub(crate) fn new<B>(request: Request<B>, answer: impl FnOnce(Request<B>) -> F) -> Self {
+        let entry = tracing::enabled!(target: TARGET, tracing::Level::DEBUG).then(|| {
+            Box::new(Entry {
+                started: Instant::now(),
+                method: request.method().clone(),
+                path: request.uri().path().to_owned(),
+            })
+        });
+        Self { inner: answer(request), entry }
+    }
+}
+
+impl<F> fmt::Debug for Logged<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logged").finish_non_exhaustive()
+    }
+}
+
+impl<F: Future<Output = Result<Response<Body>, Infallible>>> Future for Logged<F> {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let response = match ready!(this.inner.poll(cx)) {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        let Some(entry) = this.entry.take() else { return Poll::Ready(Ok(response)) };
+        let id = response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+        let complete = response.body().is_end_stream();
+        let finish = Finish { entry: *entry, status: response.status(), id, sent_bytes: 0, complete };
+        Poll::Ready(Ok(response.map(|inner| Body::new(LoggedBody { inner, finish }))))
+    }
+}
+
+struct LoggedBody {
+    inner: Body,
+    finish: Finish,
+}
+
+impl HttpBody for LoggedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                self.finish.sent_bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.finish.complete = self.inner.is_end_stream();
+            }
+            Some(Err(_)) => {}
+            None => self.finish.complete = true,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

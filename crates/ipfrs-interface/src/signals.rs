@@ -1,0 +1,44 @@
+//! Ending a daemon by signal.
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::Gateway;
+
+/// Runs `gateway` until SIGTERM, SIGINT or a request to stop, lets it drain, and returns when it has stopped. A second
+/// signal ends the wait at once.
+///
+/// # Errors
+/// [`ErrorKind::Timeout`] after a second signal; else as [`Gateway::join`].
+pub async fn run_until_signalled(gateway: &mut Gateway) -> Result<()> {
+    let mut signals = Signals::listen()?;
+    tokio::select! {
+        result = gateway.join() => return result,
+        () = signals.next() => gateway.shutdown(),
+    }
+    tokio::select! {
+        result = gateway.join() => result,
+        () = signals.next() => {
+            Err(Error::new(ErrorKind::Timeout, "stopped by a second signal before all transfers had ended"))
+        }
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(|e| Error::io("cannot listen for signals", e));
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The configuration: its documented file, its sources, and what is said of mistakes.
+
+use std::fs;
+use std::path::Path;
+
+use ipfrs_interface::{Config, Flag, Settings, Sources};
+
+fn file(dir: &Path, text: &str) -> Sources {
+    let path = dir.join("config.toml");
+    fs::write(&path, text).unwrap();
+    Sources { file: Some(path), ..Sources::default() }
+}
+
+/// The message about `text` as a file, with the directory cut off.
+fn complaint(text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let error = Config::load(&file(dir.path(), text)).unwrap_err();
+    assert_eq!(error.kind(), ipfrs_core::ErrorKind::InvalidInput);
+    error.message().replace(&format!("{}/", dir.path().display()), "")
+}
+
+#[test]
+fn documented_file_is_the_defaults() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(Config::load(&file(dir.path(), Config::DEFAULT_TEXT)).unwrap(), Config::default());
+}
+
+#[test]
+fn documented_file_names_every_key_once() {
+    // What is in force lists every key that is read, set or not, in the order of the sections.
+    let in_force = Settings::read(&Sources::default()).unwrap().to_toml().unwrap();
+    let mut section = String::new();
+    let mut expected = Vec::new();
+    for line in in_force.lines().filter(|line| !line.is_empty()) {
+        match line.strip_prefix('[') {
+            Some(name) => section = name.trim_end_matches(']').to_owned(),
+            None => expected.push(format!("{section}.{}", line.trim_start_matches("# ").split(' ').next().unwrap())),
+        }
+    }
+    let mut named = Vec::new();
+    for line in Config::DEFAULT_TEXT.lines() {
+        let line = line.trim_start_matches("# ");
+        match (line.strip_prefix('['), line.split_once(" = ")) {
+            (Some(name), _) => section = name.trim_end_matches(']').to_owned(),
+            (None, Some((key, _))) if !key.contains(' ') => named.push(format!("{section}.{key}")),
+            _ => {}
+        }
+    }
+    expected.sort();
+    named.sort();
+    assert_eq!(named, expected);
+}
+
+#[test]
+fn snippets_of_the_performance_guide_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config::load(&file(
+        dir.path(),
+        r#"
+        [server]
+        host = "0.0.0.0"
+        port = 8080
+        workers = 16  # Set to number of CPU cores
+
+        [concurrency]
+        max_concurrent_tasks = 1000  # High parallelism
+
+        [cache]
+        enabled = true
+        max_entries = 1000
+        max_age_seconds = 31536000  # 1 year for immutable content
+
+        [streaming]
+        chunk_size = 65536
+        flow_control = "aggressive"
+
+        [batch]
+        max_batch_size = 1000
+        "#,
+    ))
+    .unwrap();
+    assert_eq!((config.server.host.as_str(), config.server.port, config.server.workers), ("0.0.0.0", 8080, Some(16)));
+    assert_eq!(config.concurrency.max_concurrent_tasks, 1000);
+    assert_eq!((config.cache.max_entries, config.cache.max_age_seconds), (1000, 31_536_000));
+    assert_eq!((config.streaming.chunk_size, config.batch.max_batch_size), (65_536, 1000));
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sources = file(dir.path(), "[server]\nport = 1\nhost = \"::1\"\n[cache]\nmax_entries = 7\n");
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    sources.environment = vec![
+        variable("IPFRS_SERVER_PORT", "2"),
+        variable("IPFRS_CACHE_MAX_ENTRIES", "8"),
+        variable("IPFRS_CACHE_ENABLED", "false"),
+        variable("IPFRS_IMPORT_PROFILE", "unixfs-v1-2025"),
+        // A directory that looks like a number is still a directory.
+        variable("IPFRS_STORE_PATH", "2026"),
+        variable("IPFRS_PATH", "/somewhere"),
+        variable("IPFRS_FLEET_REGION", "eu"),
+    ];
+    sources.flags = vec![Flag { flag: "--port", key: ("server", "port"), value: "3".to_owned() }];
+    let settings = Settings::read(&sources).unwrap();
+    let config = settings.config().unwrap();
+    assert_eq!((config.server.port, config.server.host.as_str()), (3, "::1"));
+    assert_eq!((config.cache.max_entries, config.cache.enabled), (8, false));
+    assert_eq!(config.store.path.as_deref(), Some(Path::new("2026")));
+    assert_eq!(config.import.profile.to_string(), "unixfs-v1-2025");
+    let shown = settings.to_toml().unwrap();
+    assert!(shown.contains("port = 3  # --port\n"), "{shown}");
+    assert!(shown.contains("max_entries = 8  # environment variable IPFRS_CACHE_MAX_ENTRIES\n"), "{shown}");
+    assert!(shown.contains("config.toml, line 3\n"), "{shown}");
+    assert!(shown.contains("# workers is not set\n"), "{shown}");
+}
+
+#[test]
+fn unknown_names_are_errors_with_their_line_and_the_nearest_known_name() {
+    let cases = [
+        ("[server]\n\nprot = 1\n", "config.toml, line 3: unknown key server.prot: did you mean port?"),
+        ("\n[cahce]\n", "config.toml, line 2: unknown section [cahce]: did you mean [cache]?"),
+        (
+            "[batch]\nzzz = 1\n",
+            "line 2: unknown key batch.zzz: the keys of [batch] are max_batch_size, max_batch_bytes",
+        ),
+        (
+            "[compression]\n",
+            "line 1: unknown section [compression]: this version of ipfrs has nothing that it configures",
+        ),
+        ("[tensor]\n", "line 1: unknown section [tensor]: this version of ipfrs has nothing that it configures"),
+        ("[log]\n[server]\nport = \"x\n", "config.toml, line 3: "),
+        ("log = 1\n", "config.toml, line 1: log is a section: write [log], with its keys on the lines below"),
+    ];
+    for (text, expected) in cases {
+        let complaint = complaint(text);
+        assert!(complaint.contains(expected), "{text:?} gave {complaint:?}");
+    }
+}
+
+#[test]
+fn unknown_variables_of_a_known_section_are_errors() {
+    let environment = vec![("IPFRS_SERVER_PROT".to_owned(), "1".to_owned())];
+    let error = Config::load(&Sources { environment, ..Sources::default() }).unwrap_err();
+    assert_eq!(error.message(), "environment variable IPFRS_SERVER_PROT: unknown key server.prot: did you mean port?");
+}
+
+#[test]
+fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
+    let cases = [
+        ("[server]\nport = 70000\n", "config.toml, line 2: server.port = 70000: ", "an integer from 0 to 65535"),
+        ("[server]\nport = \"http\"\n", "config.toml, line 2: server.port = \"http\": ", "an integer from 0 to 65535"),
+        ("[cache]\nenabled = 1\n", "config.toml, line 2: cache.enabled = 1: ", "true or false"),
+        ("[server]\nworkers = 0\n", "config.toml, line 2: server.workers = 0: ", "accepted are 1 to 1024"),
+        ("[batch]\n\nmax_batch_size = 0\n", "config.toml, line 3: batch.max_batch_size = 0: ", "1 to 100000"),
+        ("[store]\nengine = \"s3\"\n", "config.toml, line 2: store.engine = \"s3\": ", "`pack` or `memory`"),
+        ("[log]\nlevel = \"info,=\"\n", "config.toml, line 2: log.level = \"info,=\": ", "accepted are error, warn"),
+        ("[server]\nmax_header_bytes = 1\n", "line 2: server.max_header_bytes = 1: ", "accepted are 8192 to 1048576"),
+    ];
+    for (text, place, accepted) in cases {
+        let complaint = complaint(text);
+        assert!(complaint.contains(place) && complaint.contains(accepted), "{text:?} gave {complaint:?}");
+    }
+}
