@@ -1,0 +1,156 @@
+//! What was imported reads back, whatever its size, its pieces and the options.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ipfrs_core::{ErrorKind, limits};
+use ipfrs_unixfs::{Chunker, Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Profile, decode};
+use proptest::prelude::*;
+
+use crate::harness::{Memory, import, import_file, random_bytes, read_file};
+
+fn options(raw_leaves: bool, chunk: usize, links: usize) -> ImportOptions {
+    let overrides = Overrides {
+        raw_leaves: Some(raw_leaves),
+        chunker: Some(Chunker::Size(chunk)),
+        max_file_links: Some(links),
+        ..Overrides::default()
+    };
+    ImportOptions::new(None, overrides).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_around_every_boundary_read_back() {
+    // 200 bytes need two bytes for their length: short last chunks have shorter framing. 40,000 are sliced when raw.
+    for (chunk, links) in [(1, 2), (200, 3), (40_000, 2)] {
+        let (node, root) = (chunk * links, chunk * links * links);
+        let sizes =
+            [0, 1, chunk - 1, chunk, chunk + 1, node - 1, node, node + 1, root - 1, root, root + 1, 3 * root + 1];
+        for size in sizes {
+            let content = random_bytes(size);
+            for raw_leaves in [false, true] {
+                let case = format!("{size} bytes, chunks of {chunk}, {links} links, raw leaves {raw_leaves}");
+                let (store, entry) = import_file(options(raw_leaves, chunk, links), &content, 70_000).await;
+                assert_eq!(read_file(&store, &entry.cid), content, "{case}");
+                assert_eq!((entry.size, entry.kind), (size as u64, EntryKind::File), "{case}");
+                // No chunk is there twice unless they are tiny, so that the claimed size is what is stored.
+                if chunk > 1 {
+                    assert_eq!(entry.tsize, store.total_bytes(), "{case}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_leaf_of_the_largest_chunk_is_a_block() {
+    let content = random_bytes(limits::MAX_CHUNK_BYTES + 1);
+    let (store, entry) = import_file(options(false, limits::MAX_CHUNK_BYTES, 2), &content, 1 << 20).await;
+    assert_eq!(read_file(&store, &entry.cid), content);
+}
+
+#[tokio::test]
+async fn directories_count_all_below_them_and_may_repeat_blocks() {
+    let store = Arc::new(Memory::default());
+    let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&store) as _);
+    let file = import(&mut importer, &random_bytes(100), 100).await;
+    let link = importer.symlink("a").await.unwrap();
+    let entries = vec![("b".to_owned(), link.clone()), ("a".to_owned(), file.clone()), ("c".to_owned(), file.clone())];
+    let root = importer.directory(entries).await.unwrap();
+    importer.flush().await.unwrap();
+    assert_eq!((root.kind, root.size), (EntryKind::Directory, 201));
+    let block = store.get(&root.cid).unwrap();
+    assert_eq!(root.tsize, block.len() as u64 + 2 * file.tsize + link.tsize);
+    let Node::Directory(entries) = decode(&root.cid, &block).unwrap() else { panic!("not a directory") };
+    let names: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.tsize)).collect();
+    assert_eq!(names, [("a", file.tsize), ("b", link.tsize), ("c", file.tsize)]);
+    let target = decode(&link.cid, &store.get(&link.cid).unwrap()).unwrap();
+    assert_eq!(target, Node::Symlink { target: Bytes::from_static(b"a") });
+}
+
+#[tokio::test]
+async fn directories_refuse_names_that_no_path_can_have() {
+    let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
+    let file = import(&mut importer, &Bytes::new(), 1).await;
+    for names in [&[""][..], &["."], &[".."], &["a/b"], &["a\0"], &["twice", "x", "twice"]] {
+        let entries = names.iter().map(|name| ((*name).to_owned(), file.clone())).collect();
+        let error = importer.directory(entries).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{names:?}: {error}");
+    }
+}
+
+#[test]
+fn options_outside_the_limits_name_the_limit() {
+    let unset = Overrides::default();
+    for (overrides, named) in [
+        (Overrides { cid_version: Some(2), ..unset }, "0 or 1"),
+        (Overrides { chunker: Some(Chunker::Size(0)), ..unset }, "2096896"),
+        (Overrides { chunker: Some(Chunker::Size(limits::MAX_CHUNK_BYTES + 1)), ..unset }, "2096896"),
+        (Overrides { max_file_links: Some(1), ..unset }, "2 to 16384"),
+        (Overrides { hamt_fanout: Some(2048), ..unset }, "8 to 1024"),
+        (Overrides { hamt_fanout: Some(24), ..unset }, "power of two"),
+    ] {
+        let error = ImportOptions::new(None, overrides).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}
+
+#[test]
+fn chunkers_and_profiles_read_from_their_names() {
+    assert_eq!("size-1".parse::<Chunker>().unwrap(), Chunker::Size(1));
+    assert_eq!("default".parse::<Chunker>().unwrap().to_string(), "size-262144");
+    for (text, kind, named) in [
+        ("size-0", ErrorKind::InvalidInput, "2096896"),
+        ("size-2096897", ErrorKind::InvalidInput, "2096896"),
+        ("size-+5", ErrorKind::InvalidInput, "2096896"),
+        ("size-", ErrorKind::InvalidInput, "2096896"),
+        ("rabin-1-2-3", ErrorKind::Unsupported, "size-BYTES"),
+        ("buzhash", ErrorKind::Unsupported, "size-BYTES"),
+    ] {
+        let error = text.parse::<Chunker>().unwrap_err();
+        assert_eq!(error.kind(), kind, "{text}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    for profile in Profile::ALL {
+        assert_eq!(profile.name().parse::<Profile>().unwrap(), profile);
+    }
+    assert!("unixfs-v3".parse::<Profile>().unwrap_err().to_string().contains("unixfs-v1-2025"));
+}
+
+/// Imports `content` cut at `cuts`, several times each, in a runtime of its own.
+fn import_cut(options: &ImportOptions, content: &Bytes, cuts: &[usize]) -> (Arc<Memory>, Entry) {
+    let mut cuts: Vec<_> = cuts.iter().map(|cut| cut % (content.len() + 1)).chain([0, content.len()]).collect();
+    cuts.sort_unstable();
+    let pieces: Vec<_> = cuts.windows(2).map(|cut| Ok(content.slice(cut[0]..cut[1]))).collect();
+    let store = Arc::new(Memory::default());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let entry = runtime.block_on(async {
+        let mut importer = Importer::new(options.clone(), Arc::clone(&store) as _);
+        let entry = importer.file(futures::stream::iter(pieces), &mut |_| {}).await.unwrap();
+        importer.flush().await.unwrap();
+        entry
+    });
+    (store, entry)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn pieces_do_not_matter_and_content_reads_back(
+        size in prop_oneof![0_usize..300, 0_usize..300_000],
+        chunk in prop_oneof![1_usize..300, 30_000_usize..70_000],
+        links in 2_usize..20,
+        raw_leaves: bool,
+        cuts in proptest::collection::vec(any::<usize>(), 0..20),
+    ) {
+        // Keeps the number of blocks, which take most of the time, within reason.
+        let content = random_bytes(size.min(chunk * 2000));
+        let options = options(raw_leaves, chunk, links);
+        let (store, entry) = import_cut(&options, &content, &cuts);
+        prop_assert_eq!(read_file(&store, &entry.cid), content.clone());
+        let (_, whole) = import_cut(&options, &content, &[]);
+        prop_assert_eq!(entry, whole);
+    }
+}

@@ -1,0 +1,232 @@
+//! Content IDs that Kubo gave for the same data and flags.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ipfrs_unixfs::{Entry, ImportOptions, Importer, Overrides, Profile};
+use serde::Deserialize;
+
+use crate::harness::{Memory, import, import_file, keystream};
+
+#[derive(Deserialize)]
+struct Vectors {
+    files: Vec<FileVector>,
+    trees: Vec<TreeVector>,
+}
+
+#[derive(Deserialize)]
+struct FileVector {
+    size: usize,
+    seed: String,
+    profile: Profile,
+    flags: Vec<String>,
+    cid: String,
+}
+
+#[derive(Deserialize)]
+struct TreeVector {
+    tree: String,
+    profile: Profile,
+    flags: Vec<String>,
+    cid: String,
+}
+
+fn vectors() -> Vectors {
+    serde_json::from_str(include_str!("../vectors/kubo-add.json")).unwrap()
+}
+
+/// The options of Kubo's flags; `-r`, `-w` and `--hidden` choose what is added, not how.
+fn options(profile: Profile, flags: &[String]) -> ImportOptions {
+    let mut overrides = Overrides::default();
+    for flag in flags {
+        match flag.split_once('=').unwrap_or((flag, "true")) {
+            ("--cid-version", version) => overrides.cid_version = Some(version.parse().unwrap()),
+            ("--raw-leaves", raw) => overrides.raw_leaves = Some(raw.parse().unwrap()),
+            ("--chunker", chunker) => overrides.chunker = Some(chunker.parse().unwrap()),
+            ("--max-file-links", links) => overrides.max_file_links = Some(links.parse().unwrap()),
+            ("-r" | "-w" | "--hidden", _) => {}
+            _ => panic!("vector with a flag that this test does not know: {flag}"),
+        }
+    }
+    ImportOptions::new(Some(profile), overrides).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_have_the_ids_that_kubo_gives() {
+    let mut by_content: BTreeMap<_, Vec<FileVector>> = BTreeMap::new();
+    for vector in vectors().files {
+        by_content.entry((vector.size, vector.seed.clone())).or_default().push(vector);
+    }
+    assert_eq!(by_content.len(), 26, "the vectors are there");
+    for ((size, seed), vectors) in by_content {
+        let content = keystream(&seed, size);
+        for vector in vectors {
+            let (_, entry) = import_file(options(vector.profile, &vector.flags), &content, 300_000).await;
+            assert_eq!(entry.cid.to_string(), vector.cid, "{size} bytes, {} {:?}", vector.profile, vector.flags);
+            assert_eq!(entry.size, size as u64);
+        }
+    }
+}
+
+/// The files of the `many-N` trees, which many vectors share.
+struct NumberedFiles {
+    options: ImportOptions,
+    entries: Vec<(String, Entry)>,
+}
+
+impl NumberedFiles {
+    async fn grow(&mut self, importer: &mut Importer, count: usize) -> Vec<(String, Entry)> {
+        for i in self.entries.len()..count {
+            let content = Bytes::from(i.to_string());
+            self.entries.push((format!("file-{i:08}.txt"), import(importer, &content, usize::MAX).await));
+        }
+        self.entries[..count].to_vec()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trees_have_the_ids_that_kubo_gives() {
+    let mut numbered: Vec<NumberedFiles> = Vec::new();
+    let vectors = vectors().trees;
+    assert_eq!(vectors.len(), 100, "the vectors are there");
+    for vector in vectors {
+        let options = options(vector.profile, &vector.flags);
+        let mut importer = Importer::new(options.clone(), Arc::new(Memory::default()));
+        let mut root = match vector.tree.as_str() {
+            "empty" => importer.directory(Vec::new()).await.unwrap(),
+            "small" => small_tree(&mut importer, vector.flags.iter().any(|flag| flag == "--hidden")).await,
+            many => {
+                let count = many.strip_prefix("many-").unwrap().parse().unwrap();
+                let known = numbered.iter().position(|known| known.options == options).unwrap_or_else(|| {
+                    numbered.push(NumberedFiles { options, entries: Vec::new() });
+                    numbered.len() - 1
+                });
+                let files = numbered[known].grow(&mut importer, count).await;
+                importer.directory(files).await.unwrap()
+            }
+        };
+        if vector.flags.iter().any(|flag| flag == "-w") {
+            root = importer.directory(vec![("d".to_owned(), root)]).await.unwrap();
+        }
+        assert_eq!(root.cid.to_string(), vector.cid, "{} {} {:?}", vector.tree, vector.profile, vector.flags);
+    }
+}
+
+async fn small_tree(importer: &mut Importer, hidden: bool) -> Entry {
+    let hello = import(importer, &Bytes::from_static(b"hello\n"), 2).await;
+    let b = importer.directory(vec![("hello.txt".to_owned(), hello)]).await.unwrap();
+    let a = importer.directory(vec![("b".to_owned(), b)]).await.unwrap();
+    let mut entries = vec![
+        ("z".to_owned(), import(importer, &Bytes::from_static(b"z"), 1).await),
+        ("link".to_owned(), importer.symlink("a/b/hello.txt").await.unwrap()),
+        ("ünï çödé".to_owned(), import(importer, &Bytes::from_static(b"u"), 1).await),
+        ("empty".to_owned(), importer.directory(Vec::new()).await.unwrap()),
+        ("a".to_owned(), a),
+    ];
+    if hidden {
+        entries.push((".hidden".to_owned(), import(importer, &Bytes::from_static(b"h"), 1).await));
+    }
+    importer.directory(entries).await.unwrap()
+}
+
+/// From Kubo's test/cli/cid_profiles_test.go.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_have_the_published_ids_of_their_profile() {
+    let hello = Bytes::from_static(b"hello world");
+    let (v0, v1) = (Profile::UnixfsV0_2015, Profile::UnixfsV1_2025);
+    for (profile, content, cid) in [
+        (v0, hello.clone(), "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD"),
+        (v0, keystream("chunk-v0-seed", 262_144), "QmWmRj3dFDZdb6ABvbmKhEL6TmPbAfBZ1t5BxsEyJrcZhE"),
+        (v0, keystream("chunk-v0-seed", 262_145), "QmYyLxtzZyW22zpoVAtKANLRHpDjZtNeDjQdJrcQNWoRkJ"),
+        (v1, hello, "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
+        (v1, keystream("chunk-v1-seed", 1_048_576), "bafkreiacndfy443ter6qr2tmbbdhadvxxheowwf75s6zehscklu6ezxmta"),
+        (v1, keystream("chunk-v1-seed", 1_048_577), "bafybeigmix7t42i6jacydtquhet7srwvgpizfg7gjbq7627d35mjomtu64"),
+    ] {
+        let options = ImportOptions::new(Some(profile), Overrides::default()).unwrap();
+        let (_, entry) = import_file(options, &content, 8192).await;
+        assert_eq!(entry.cid.to_string(), cid, "{profile}, {} bytes", content.len());
+    }
+}
+
+/// From Kubo's test/cli/cid_profiles_test.go: the largest directory that is not sharded and the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_are_sharded_from_the_byte_on_that_kubo_shards_them() {
+    struct Case {
+        profile: Profile,
+        files: usize,
+        name_len: usize,
+        last_name_len: usize,
+        cid: &'static str,
+    }
+    let (v0, v1) = (Profile::UnixfsV0_2015, Profile::UnixfsV1_2025);
+    for case in [
+        Case {
+            profile: v0,
+            files: 4096,
+            name_len: 30,
+            last_name_len: 30,
+            cid: "QmX5GtRk3TSSEHtdrykgqm4eqMEn3n2XhfkFAis5fjyZmN",
+        },
+        Case {
+            profile: v0,
+            files: 4033,
+            name_len: 31,
+            last_name_len: 31,
+            cid: "QmeMiJzmhpJAUgynAcxTQYek5PPKgdv3qEvFsdV3XpVnvP",
+        },
+        Case {
+            profile: v1,
+            files: 4766,
+            name_len: 11,
+            last_name_len: 21,
+            cid: "bafybeic3h7rwruealwxkacabdy45jivq2crwz6bufb5ljwupn36gicplx4",
+        },
+        Case {
+            profile: v1,
+            files: 4766,
+            name_len: 11,
+            last_name_len: 22,
+            cid: "bafybeiegvuterwurhdtkikfhbxcldohmxp566vpjdofhzmnhv6o4freidu",
+        },
+    ] {
+        let options = ImportOptions::new(Some(case.profile), Overrides::default()).unwrap();
+        let mut importer = Importer::new(options, Arc::new(Memory::default()));
+        let file = import(&mut importer, &Bytes::from_static(b"x"), 1).await;
+        let mut letters = keystream(&format!("hamt-{}", case.profile), 1 << 20).into_iter().map(letter);
+        // A map, as writing a file twice leaves one.
+        let mut entries = HashMap::new();
+        for i in 1..=case.files {
+            let len = if i == case.files { case.last_name_len } else { case.name_len };
+            let name = letters.by_ref().take(len).collect::<String>();
+            entries.insert(name, file.clone());
+        }
+        let root = importer.directory(entries.into_iter().collect()).await.unwrap();
+        assert_eq!(root.cid.to_string(), case.cid, "{}, {} files", case.profile, case.files);
+    }
+}
+
+fn letter(byte: u8) -> char {
+    const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz01234567890-_";
+    char::from(ALPHABET[usize::from(byte) % ALPHABET.len()])
+}
+
+/// Kubo without a profile: the CID version alone decides on the leaves, until something else does.
+#[tokio::test]
+async fn cid_version_1_brings_raw_leaves_unless_a_profile_or_flag_says_otherwise() {
+    let hello = Bytes::from_static(b"hello world");
+    let v1 = Overrides { cid_version: Some(1), ..Overrides::default() };
+    let raw = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";
+    let dag_pb = "bafybeihykld7uyxzogax6vgyvag42y7464eywpf55gxi5qpoisibh3c5wa";
+    for (profile, overrides, cid) in [
+        (None, v1, raw),
+        (None, Overrides { raw_leaves: Some(false), ..v1 }, dag_pb),
+        (Some(Profile::UnixfsV0_2015), v1, dag_pb),
+        (None, Overrides { raw_leaves: Some(true), ..Overrides::default() }, raw),
+        (None, Overrides::default(), "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD"),
+    ] {
+        let options = ImportOptions::new(profile, overrides).unwrap();
+        let (_, entry) = import_file(options, &hello, 4).await;
+        assert_eq!(entry.cid.to_string(), cid, "{profile:?} {overrides:?}");
+    }
+}

@@ -1,0 +1,126 @@
+//! Resolving paths and listing directories.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, Cid, ErrorKind, codec, limits, parse_cid};
+use ipfrs_unixfs::{Entry, ImportOptions, Importer, Node, Overrides, Slot, entries, resolve};
+
+use crate::harness::{Memory, import};
+
+fn segments(path: &str) -> Vec<String> {
+    path.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect()
+}
+
+/// `/docs/{0..count}.txt`, `docs` sharded with a small fan-out, so that the shards are several levels deep.
+async fn sharded_tree(count: usize) -> (Arc<Memory>, Entry, Entry) {
+    let store = Arc::new(Memory::default());
+    let overrides = Overrides { max_directory_links: Some(10), hamt_fanout: Some(8), ..Overrides::default() };
+    let options = ImportOptions::new(None, overrides).unwrap();
+    let mut importer = Importer::new(options, Arc::clone(&store) as _);
+    let mut files = Vec::new();
+    for i in 0..count {
+        files.push((format!("{i}.txt"), import(&mut importer, &Bytes::from(i.to_string()), 1).await));
+    }
+    let docs = importer.directory(files).await.unwrap();
+    let root = importer.directory(vec![("docs".to_owned(), docs.clone())]).await.unwrap();
+    importer.flush().await.unwrap();
+    (store, root, docs)
+}
+
+#[tokio::test]
+async fn paths_lead_through_basic_and_sharded_directories() {
+    let (store, root, docs) = sharded_tree(1000).await;
+    for i in 0..1000 {
+        let found = resolve(store.as_ref(), &root.cid, &segments(&format!("docs/{i}.txt"))).await.unwrap();
+        let Some(Node::File(file)) = &found.node else { panic!("not a file") };
+        assert_eq!(file.inline, i.to_string().as_bytes());
+        assert_eq!(found.roots, [root.cid, docs.cid, found.cid]);
+    }
+    let found = resolve(store.as_ref(), &root.cid, &[]).await.unwrap();
+    assert_eq!((found.cid, found.roots), (root.cid, vec![root.cid]));
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_named() {
+    let (store, root, docs) = sharded_tree(100).await;
+    let file = resolve(store.as_ref(), &docs.cid, &segments("7.txt")).await.unwrap().cid;
+    for (path, message) in [
+        ("nothing", format!("no link named \"nothing\" under {}", root.cid)),
+        ("docs/100.txt", format!("no link named \"100.txt\" under {}", docs.cid)),
+        ("docs/7.txt/below", format!("no link named \"below\" under {file}")),
+    ] {
+        let error = resolve(store.as_ref(), &root.cid, &segments(path)).await.unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotFound, message));
+    }
+    store.remove(&docs.cid);
+    let error = resolve(store.as_ref(), &root.cid, &segments("docs/7.txt")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains(&docs.cid.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn paths_longer_than_the_limit_are_refused() {
+    let (store, root, _) = sharded_tree(1).await;
+    let path = vec!["docs".to_owned(); limits::MAX_PATH_SEGMENTS + 1];
+    let error = resolve(store.as_ref(), &root.cid, &path).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+}
+
+#[tokio::test]
+async fn blocks_of_other_codecs_end_a_path_but_do_not_carry_on() {
+    let store = Arc::new(Memory::default());
+    let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&store) as _);
+    let cbor = Block::hash(1, codec::DAG_CBOR, HashFunction::Sha2_256, Bytes::from_static(&[0xa0])).unwrap();
+    let cbor_cid = *cbor.cid();
+    store.insert(cbor);
+    let link = Entry { cid: cbor_cid, tsize: 1, size: 0, kind: ipfrs_unixfs::EntryKind::File };
+    let root = importer.directory(vec![("data".to_owned(), link)]).await.unwrap();
+    importer.flush().await.unwrap();
+    let found = resolve(store.as_ref(), &root.cid, &segments("data")).await.unwrap();
+    assert_eq!((found.cid, found.data.as_ref(), found.node), (cbor_cid, &[0xa0_u8][..], None));
+    let error = resolve(store.as_ref(), &root.cid, &segments("data/field")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn identity_blocks_need_no_source() {
+    let cid: Cid = parse_cid("bafkqaaa").unwrap();
+    let found = resolve(&Memory::default(), &cid, &[]).await.unwrap();
+    assert!(matches!(found.node, Some(Node::File(file)) if file.size == 0));
+}
+
+#[tokio::test]
+async fn listings_have_every_entry_once_without_its_prefix() {
+    let (store, root, docs) = sharded_tree(1000).await;
+    for (cid, expected) in
+        [(root.cid, BTreeSet::from(["docs".to_owned()])), (docs.cid, (0..1000).map(|i| format!("{i}.txt")).collect())]
+    {
+        let node = resolve(store.as_ref(), &cid, &[]).await.unwrap().node.unwrap();
+        let listed: Vec<_> = entries(Arc::clone(&store) as _, node).try_collect().await.unwrap();
+        assert_eq!(listed.len(), expected.len());
+        assert_eq!(listed.into_iter().map(|entry| entry.name).collect::<BTreeSet<_>>(), expected);
+    }
+}
+
+#[tokio::test]
+async fn listings_end_with_an_error_where_a_shard_is_missing() {
+    let (store, _, docs) = sharded_tree(1000).await;
+    let node = resolve(store.as_ref(), &docs.cid, &[]).await.unwrap().node.unwrap();
+    let Node::HamtShard(shard) = &node else { panic!("not sharded") };
+    let Some(Slot::Shard(missing)) = shard.slots().last().cloned() else { panic!("not deep") };
+    store.remove(&missing);
+    let listed = entries(Arc::clone(&store) as _, node).try_collect::<Vec<_>>().await;
+    assert!(listed.unwrap_err().to_string().contains(&missing.to_string()));
+}
+
+#[tokio::test]
+async fn files_have_no_entries() {
+    let (store, _, docs) = sharded_tree(1).await;
+    let file = resolve(store.as_ref(), &docs.cid, &segments("0.txt")).await.unwrap().node.unwrap();
+    let listed = entries(Arc::clone(&store) as _, file).try_collect::<Vec<_>>().await;
+    assert_eq!(listed.unwrap_err().kind(), ErrorKind::InvalidInput);
+}

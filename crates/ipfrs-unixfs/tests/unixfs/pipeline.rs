@@ -1,0 +1,150 @@
+//! What the import pipeline does with slow and failing ends.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use ipfrs_core::{Block, Error, ErrorKind, Result};
+use ipfrs_unixfs::{BlockSink, ImportOptions, Importer};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::harness::{Memory, import, random_bytes};
+
+const MIB: usize = 1 << 20;
+
+/// Acknowledges one batch for each permit, and counts the batches that wait.
+struct Gate {
+    open: Semaphore,
+    batches: AtomicUsize,
+}
+
+impl Gate {
+    fn closed() -> Arc<Self> {
+        Arc::new(Self { open: Semaphore::new(0), batches: AtomicUsize::new(0) })
+    }
+}
+
+#[async_trait]
+impl BlockSink for Gate {
+    async fn put(&self, _blocks: Vec<Block>) -> Result<()> {
+        self.batches.fetch_add(1, Ordering::SeqCst);
+        self.open.acquire().await.unwrap().forget();
+        Ok(())
+    }
+}
+
+/// Runs until nothing can go on any more: the clock is paused, so that the time-out comes once all is idle.
+async fn until_idle<T>(work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(Duration::from_secs(3600), work).await.ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_stands_still_stops_an_endless_file_within_the_memory_bound() {
+    let sink = Gate::closed();
+    let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&sink) as _);
+    let piece = random_bytes(MIB / 4);
+    let mut read = 0;
+    let endless = stream::repeat_with(|| Ok(piece.clone()));
+    assert!(until_idle(importer.file(endless, &mut |bytes| read = bytes)).await.is_none());
+    let cores = std::thread::available_parallelism().unwrap().get();
+    assert!(read <= ((cores + 6) * 4 * MIB) as u64, "{read} bytes were read");
+    assert_eq!(sink.batches.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn marks_become_durable_in_order_and_flush_waits_for_all() {
+    let sink = Gate::closed();
+    let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&sink) as _);
+    let mut marks = vec![importer.mark()];
+    for _ in 0..3 {
+        import(&mut importer, &random_bytes(5 * MIB), MIB).await;
+        marks.push(importer.mark());
+    }
+    assert!(marks.is_sorted() && marks[0] < marks[3]);
+    assert_eq!(importer.durable(), marks[0]);
+    assert!(until_idle(importer.flush()).await.is_none(), "nothing is acknowledged yet");
+    sink.open.add_permits(2);
+    assert!(until_idle(importer.flush()).await.is_none(), "two of four batches are acknowledged");
+    assert!(importer.durable() >= marks[1] && importer.durable() < marks[3]);
+    sink.open.add_permits(2);
+    importer.flush().await.unwrap();
+    assert_eq!(importer.durable(), marks[3]);
+}
+
+#[tokio::test]
+async fn many_small_files_share_batches() {
+    let sink = Gate::closed();
+    sink.open.add_permits(1000);
+    let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&sink) as _);
+    for i in 0..3000 {
+        import(&mut importer, &Bytes::from(format!("file {i}")), 100).await;
+    }
+    importer.flush().await.unwrap();
+    assert_eq!(sink.batches.load(Ordering::SeqCst), 3, "1,024 blocks a batch");
+}
+
+/// Fails from the second batch on.
+#[derive(Default)]
+struct FullDisk(AtomicU64);
+
+#[async_trait]
+impl BlockSink for FullDisk {
+    async fn put(&self, _blocks: Vec<Block>) -> Result<()> {
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(()),
+            _ => Err(Error::new(ErrorKind::NoSpace, "the disk is full")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_sink_ends_the_import() {
+    let mut importer = Importer::new(ImportOptions::default(), Arc::new(FullDisk::default()));
+    let piece = random_bytes(MIB);
+    let endless = stream::repeat_with(|| Ok(piece.clone()));
+    let error = importer.file(endless, &mut |_| {}).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    let durable = importer.durable();
+    // It does not go on as if nothing had been lost.
+    assert_eq!(importer.symlink("x").await.unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(importer.flush().await.unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(importer.durable(), durable);
+    assert!(durable < importer.mark());
+}
+
+#[tokio::test]
+async fn an_error_of_the_content_ends_the_file() {
+    let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
+    let broken = stream::iter([Ok(random_bytes(MIB))]).chain(stream::iter([Err(Error::invalid("cut off"))]));
+    let error = importer.file(broken, &mut |_| {}).await.unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidInput, "cut off"));
+}
+
+/// Holds the first batch for ever, and tells when that was dropped.
+struct Abandoned {
+    dropped: Mutex<Option<oneshot::Sender<()>>>,
+    started: Semaphore,
+}
+
+#[async_trait]
+impl BlockSink for Abandoned {
+    async fn put(&self, _blocks: Vec<Block>) -> Result<()> {
+        let _dropped_with_the_future = self.dropped.lock().unwrap().take();
+        self.started.add_permits(1);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_importer_ends_its_tasks() {
+    let (dropped, was_dropped) = oneshot::channel();
+    let sink = Arc::new(Abandoned { dropped: Mutex::new(Some(dropped)), started: Semaphore::new(0) });
+    let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&sink) as _);
+    import(&mut importer, &random_bytes(5 * MIB), MIB).await;
+    sink.started.acquire().await.unwrap().forget();
+    drop(importer);
+    assert!(was_dropped.await.is_err(), "the sender was dropped, not used");
+}
