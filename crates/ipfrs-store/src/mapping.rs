@@ -1,9 +1,27 @@
-//! Which memory is a view of which file, so that a socket can send from the file instead of from memory.
+//! Files mapped into memory, and the table that tells which memory is a view of which file, so that a socket can send
+//! from the file instead of from memory.
+//!
+//! All `unsafe` of this crate is here. It rests on these facts:
+//!
+//! 1. A [`MappedFile`] maps its file once, at full capacity, and unmaps it when it is dropped. Every slice that is
+//!    handed out ([`FileSlice`]) holds an `Arc` of it, so the memory outlives the slice.
+//! 2. Slices are handed out of the first [`MappedFile::readable`] bytes only. Those bytes exist in the file, and nobody
+//!    changes them: packs are append-only, and the lock on the store keeps other processes of this program away. (The
+//!    mapping reaches beyond the end of the file; touching that part would raise SIGBUS, so nothing does.)
+//! 3. A mapped file is in the table of [`Mappings`] from before its first slice until after its last one.
+//!
+//! What no program can exclude is that somebody else truncates or rewrites the file: reading a page that is gone raises
+//! SIGBUS. See `docs/DESIGN.md`, "Hazards".
+#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use memmap2::{Advice, MmapOptions, MmapRaw};
 use parking_lot::RwLock;
 
 /// The mapped files of a store: a shared table from address ranges to files. Cloning shares the table.
@@ -28,5 +46,235 @@ pub struct MappedSlice<'a> {
 }
 
 impl Mappings {
-    // register / unregister are crate-private: only the pack engine maps files.
+    /// The file that `slice` is a view of, or `None` when it lies in ordinary memory or is empty. Costs a read lock and
+    /// a search among the mapped files.
+    #[must_use]
+    pub fn locate<'a>(&self, slice: &'a [u8]) -> Option<MappedSlice<'a>> {
+        // An empty slice keeps nothing alive: `Bytes::slice(n..n)` points into the map without holding its owner.
+        if slice.is_empty() {
+            return None;
+        }
+        let start = slice.as_ptr().addr();
+        let end = start.checked_add(slice.len())?;
+        let regions = self.by_start.read();
+        let (base, region) = regions.range(..=start).next_back()?;
+        if end > region.end {
+            return None;
+        }
+        // SAFETY: the fd must be open for all of 'a. Memory in a region of this table is reachable only through a
+        // `FileSlice` (fact 1), so whoever holds `slice` for 'a keeps a `FileSlice`, hence the `MappedFile`, hence its
+        // `File` for 'a. The region cannot be a stale one at an address that was mapped anew: it leaves the table
+        // before the memory is unmapped (fact 3).
+        let file = unsafe { BorrowedFd::borrow_raw(region.fd) };
+        Some(MappedSlice { file, offset: (start - base) as u64 })
+    }
+
+    fn register(&self, start: usize, region: Region) {
+        self.by_start.write().insert(start, region);
+    }
+
+    fn unregister(&self, start: usize) {
+        self.by_start.write().remove(&start);
+    }
+}
+
+/// A file that is mapped once, read-only, at its full capacity, and grows under the mapping.
+#[derive(Debug)]
+pub(crate) struct MappedFile {
+    map: MmapRaw,
+    file: File,
+    readable: AtomicU64,
+    mappings: Mappings,
+}
+
+impl MappedFile {
+    /// Maps the first `capacity` bytes of `file`, of which `readable` are there now and will never change.
+    pub(crate) fn new(file: File, capacity: usize, readable: u64, mappings: &Mappings) -> io::Result<Self> {
+        let map = MmapOptions::new().len(capacity.max(1)).map_raw_read_only(&file)?;
+        let start = map.as_ptr().addr();
+        mappings.register(start, Region { end: start + map.len(), fd: file.as_raw_fd() });
+        Ok(Self { map, file, readable: AtomicU64::new(readable), mappings: mappings.clone() })
+    }
+
+    /// The file itself.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Most bytes that the mapping can show.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Length of the part that slices may be taken of, in bytes.
+    pub(crate) fn readable(&self) -> u64 {
+        self.readable.load(Ordering::Acquire)
+    }
+
+    /// Lets slices be taken of the first `end` bytes. They must have been written, and must not change any more. A
+    /// length that was published may be taken back only while no slice beyond the new one can exist.
+    pub(crate) fn publish(&self, end: u64) {
+        self.readable.store(end, Ordering::Release);
+    }
+
+    /// `len` bytes at `offset`, or `None` when they are not all in the readable part.
+    pub(crate) fn slice(self: &Arc<Self>, offset: u64, len: usize) -> Option<FileSlice> {
+        let end = offset.checked_add(len as u64)?;
+        let inside = end <= self.readable().min(self.capacity());
+        inside.then(|| FileSlice { file: Arc::clone(self), offset: offset as usize, len })
+    }
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        // Runs before the fields are dropped: out of the table first, unmapped and closed then.
+        self.mappings.unregister(self.map.as_ptr().addr());
+    }
+}
+
+/// A readable part of a [`MappedFile`], which it keeps mapped and open.
+#[derive(Debug, Clone)]
+pub(crate) struct FileSlice {
+    file: Arc<MappedFile>,
+    offset: usize,
+    len: usize,
+}
+
+/// Pages asked about in one `mincore`: 2 MiB of them.
+const PAGES_AT_ONCE: usize = 512;
+
+impl FileSlice {
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// This slice without its first `count` bytes.
+    pub(crate) fn skip(mut self, count: usize) -> Self {
+        let count = count.min(self.len);
+        self.offset += count;
+        self.len -= count;
+        self
+    }
+
+    /// Whether all of it is in memory now, so that reading it waits for no disk. It may be evicted later; that is as
+    /// rare as it is for any page of a program, and costs one wait.
+    pub(crate) fn is_resident(&self) -> bool {
+        let page = rustix::param::page_size();
+        let mut at = self.offset - self.offset % page;
+        let end = self.offset + self.len;
+        let mut pages = [0_u8; PAGES_AT_ONCE];
+        while at < end {
+            let len = (end - at).min(PAGES_AT_ONCE * page);
+            let count = len.div_ceil(page);
+            // SAFETY: `at` is a multiple of the page size and the map starts on a page, so the address is aligned;
+            // `at + len` is within the map; `pages` has a byte for each of the `count <= PAGES_AT_ONCE` pages.
+            let status =
+                unsafe { libc::mincore(self.file.map.as_ptr().add(at).cast_mut().cast(), len, pages.as_mut_ptr()) };
+            if status != 0 || pages[..count].iter().any(|page| page & 1 == 0) {
+                return false;
+            }
+            at += len;
+        }
+        true
+    }
+
+    /// Reads it from the disk, if need be, and waits for that. A page that cannot be read is an error here, where
+    /// touching it would raise SIGBUS.
+    pub(crate) fn populate(&self) -> io::Result<()> {
+        if self.len == 0 {
+            return Ok(());
+        }
+        // One large read ahead rather than one per fault; only a hint, so its failure says nothing.
+        let _ = self.file.map.advise_range(Advice::WillNeed, self.offset, self.len);
+        match self.file.map.advise_range(Advice::PopulateRead, self.offset, self.len) {
+            // Kernels before 5.14 do not know the advice: reading the file fills the same pages.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.read_through(),
+            other => other,
+        }
+    }
+
+    fn read_through(&self) -> io::Result<()> {
+        use std::os::unix::fs::FileExt;
+        let mut scratch = [0_u8; 64 * 1024];
+        let mut done = 0;
+        while done < self.len {
+            let want = scratch.len().min(self.len - done);
+            self.file.file.read_exact_at(&mut scratch[..want], (self.offset + done) as u64)?;
+            done += want;
+        }
+        Ok(())
+    }
+}
+
+impl AsRef<[u8]> for FileSlice {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `MappedFile::slice` checked that `offset + len` is within the map and within the readable part, whose
+        // bytes are in the file and never change (fact 2); the map lives as long as `self` (fact 1).
+        unsafe { std::slice::from_raw_parts(self.file.map.as_ptr().add(self.offset), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn mapped(content: &[u8], capacity: usize, mappings: &Mappings) -> Arc<MappedFile> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        Arc::new(MappedFile::new(file, capacity, content.len() as u64, mappings).unwrap())
+    }
+
+    #[test]
+    fn slices_are_located_with_their_offset_until_the_last_of_them_is_gone() {
+        let mappings = Mappings::default();
+        let content: Vec<u8> = (0..20_000_u32).map(|n| n as u8).collect();
+        let file = mapped(&content, 1 << 20, &mappings);
+        let fd = file.file().as_raw_fd();
+        let bytes = Bytes::from_owner(file.slice(5_000, 10_000).unwrap());
+        drop(file);
+
+        let part = bytes.slice(100..200);
+        drop(bytes);
+        assert_eq!(part, content[5_100..5_200]);
+        let found = mappings.locate(&part).unwrap();
+        assert_eq!((found.file.as_raw_fd(), found.offset), (fd, 5_100));
+
+        assert!(mappings.locate(&content).is_none());
+        assert!(mappings.locate(&part.slice(7..7)).is_none());
+        drop(part);
+        assert!(mappings.by_start.read().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_grows_under_its_mapping_is_readable_as_far_as_it_was_published() {
+        let mappings = Mappings::default();
+        let file = mapped(b"abc", 1 << 20, &mappings);
+        assert!(file.slice(0, 4).is_none());
+        file.file().write_all(&[7; 9_000]).unwrap();
+        file.publish(9_003);
+        let slice = file.slice(3, 9_000).unwrap();
+        assert_eq!(slice.as_ref(), [7; 9_000]);
+        assert!(file.slice(9_000, 4).is_none());
+        assert!(file.slice(u64::MAX, 2).is_none());
+    }
+
+    #[test]
+    fn populated_slices_are_resident_and_unreadable_ones_are_an_error_instead_of_a_signal() {
+        let mappings = Mappings::default();
+        let file = mapped(&vec![1; 3 << 20], 4 << 20, &mappings);
+        let slice = file.slice(4_097, (3 << 20) - 4_097).unwrap();
+        slice.populate().unwrap();
+        assert!(slice.is_resident());
+        slice.read_through().unwrap();
+
+        file.file().set_len(4_096).unwrap();
+        assert!(!slice.is_resident());
+        assert!(slice.populate().is_err());
+    }
 }

@@ -5,9 +5,15 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
 
 use crate::Mappings;
+
+/// The codec, from the private-use range of the multicodec table, of the records with which the pack engine notes
+/// deletions. No block may have it, so that no client can forge a deletion.
+pub const RESERVED_CODEC: u64 = 0x30_0001;
 
 /// What happens to the rest of a [`BlockStore::put_many`] when one of its blocks cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +59,8 @@ pub struct Stats {
 ///   crash of the process (and of the machine, with the default durability).
 /// * **Identity blocks** are never stored: they are always present, `get` gives the payload of the CID itself, `iterate`
 ///   does not list them, and `delete_many` answers `false` for them.
+/// * **Refused.** Blocks whose hash function is unknown here or whose codec is [`RESERVED_CODEC`] are
+///   [`Unsupported`](ErrorKind::Unsupported); blocks over [`MAX_BLOCK_BYTES`] are [`TooLarge`](ErrorKind::TooLarge).
 /// * **Trust.** Blocks that are put have been verified ([`Block`]); reading does not verify again.
 /// * **No waiting on a worker.** Methods never block the thread that polls them on a disk: bytes that are returned are in
 ///   memory, or have just been brought there by a thread that may wait.
@@ -89,7 +97,7 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>>;
 
     /// The CID, as it was first put, of every block that was there when the stream was made and still is; in no order.
-    /// Memory is bounded whatever the size of the store.
+    /// Blocks that are put meanwhile may be listed as well. Memory is bounded whatever the size of the store.
     fn iterate(&self) -> BoxStream<'static, Result<Cid>>;
 
     /// Makes derived state (the index) durable too, so that the next open is quick.
@@ -134,10 +142,49 @@ pub trait BlockStoreExt: BlockStore {
     /// The bytes of a block that must be here.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block.
+    /// [`ErrorKind::NotFound`] names the block.
     async fn require(&self, cid: &Cid) -> Result<Bytes> {
         self.get(cid).await?.ok_or_else(|| Error::not_found(format!("block {cid} is not in this store")))
     }
 }
 
 impl<S: BlockStore + ?Sized> BlockStoreExt for S {}
+
+/// What is to be done with a block that may be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// Nothing: its CID carries its bytes.
+    Identity,
+    /// Store it.
+    Store,
+}
+
+/// Refuses what no engine keeps.
+pub(crate) fn admit(block: &Block) -> Result<Admission> {
+    let (cid, size) = (block.cid(), block.data().len());
+    if cid.codec() == RESERVED_CODEC {
+        return Err(Error::unsupported(format!(
+            "block {cid} has codec 0x{RESERVED_CODEC:x}, which is reserved: use another"
+        )));
+    }
+    match HashFunction::from_code(cid.hash().code())? {
+        HashFunction::Identity => Ok(Admission::Identity),
+        _ if size > MAX_BLOCK_BYTES => {
+            Err(Error::too_large(format!("block {cid} has {size} bytes, over the limit of {MAX_BLOCK_BYTES} bytes")))
+        }
+        _ => Ok(Admission::Store),
+    }
+}
+
+/// The outcomes of an atomic put of which some blocks were refused: those keep their error, the others name it.
+pub(crate) fn refuse_all<T>(admissions: Vec<Result<T>>) -> Vec<Result<Stored>> {
+    let refused = admissions.iter().zip(0..).find_map(|(admission, index)| Some((index, admission.as_ref().err()?)));
+    let (kind, why) = match refused {
+        Some((index, error)) => (error.kind(), format!("not stored: block {index} of the batch was refused: {error}")),
+        None => (ErrorKind::Internal, "not stored".to_owned()),
+    };
+    admissions
+        .into_iter()
+        .map(|admission| Err(admission.err().unwrap_or_else(|| Error::new(kind, why.clone()))))
+        .collect()
+}

@@ -1,0 +1,123 @@
+//! The engine that keeps blocks in memory.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use ipfrs_core::{Block, Cid, Multihash, Result, identity_payload};
+use parking_lot::RwLock;
+
+use crate::store::{self, Admission};
+use crate::{BlockStore, PutMode, Stats, Stored};
+
+/// How many CIDs [`BlockStore::iterate`] copies at a time.
+const PAGE: usize = 1_000;
+
+/// Keeps blocks in memory: nothing survives the process. Cloning gives another handle of the same store.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryStore {
+    contents: Arc<RwLock<Contents>>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    blocks: BTreeMap<Multihash, (Cid, Bytes)>,
+    payload_bytes: u64,
+}
+
+impl Contents {
+    fn insert(&mut self, block: Block) -> Stored {
+        let (cid, data) = block.into_parts();
+        match self.blocks.entry(*cid.hash()) {
+            Entry::Occupied(_) => Stored::Present,
+            Entry::Vacant(entry) => {
+                self.payload_bytes += data.len() as u64;
+                entry.insert((cid, data));
+                Stored::New
+            }
+        }
+    }
+
+    fn remove(&mut self, hash: &Multihash) -> bool {
+        let removed = self.blocks.remove(hash);
+        self.payload_bytes -= removed.as_ref().map_or(0, |(_, data)| data.len() as u64);
+        removed.is_some()
+    }
+
+    fn page(&self, after: Option<Multihash>) -> Vec<Cid> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.blocks.range((start, Bound::Unbounded)).take(PAGE).map(|(_, (cid, _))| *cid).collect()
+    }
+}
+
+#[async_trait]
+impl BlockStore for MemoryStore {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        if let Some(payload) = identity_payload(cid) {
+            return Ok(Some(Bytes::copy_from_slice(payload)));
+        }
+        Ok(self.contents.read().blocks.get(cid.hash()).map(|(_, data)| data.clone()))
+    }
+
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        let this = self.clone();
+        stream::iter(cids)
+            .then(move |cid| {
+                let this = this.clone();
+                async move { Ok((cid, this.get(&cid).await?)) }
+            })
+            .boxed()
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        let admissions: Vec<_> = blocks.iter().map(store::admit).collect();
+        if mode == PutMode::Atomic && admissions.iter().any(Result::is_err) {
+            return store::refuse_all(admissions);
+        }
+        let mut contents = self.contents.write();
+        let outcomes = blocks.into_iter().zip(admissions).map(|(block, admission)| match admission? {
+            Admission::Identity => Ok(Stored::Present),
+            Admission::Store => Ok(contents.insert(block)),
+        });
+        outcomes.collect()
+    }
+
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        let contents = self.contents.read();
+        let size = |cid: &Cid| match identity_payload(cid) {
+            Some(payload) => Some(payload.len() as u64),
+            None => contents.blocks.get(cid.hash()).map(|(_, data)| data.len() as u64),
+        };
+        Ok(cids.iter().map(size).collect())
+    }
+
+    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+        let mut contents = self.contents.write();
+        Ok(cids.iter().map(|cid| contents.remove(cid.hash())).collect())
+    }
+
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
+        let contents = Arc::clone(&self.contents);
+        stream::unfold(None, move |after| {
+            let page = contents.read().page(after);
+            async move { page.last().map(|last| *last.hash()).map(|last| (page, Some(last))) }
+        })
+        .map(|page| stream::iter(page.into_iter().map(Ok)))
+        .flatten()
+        .boxed()
+    }
+
+    async fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        let contents = self.contents.read();
+        Ok(Stats { blocks: contents.blocks.len() as u64, payload_bytes: contents.payload_bytes, ..Stats::default() })
+    }
+}

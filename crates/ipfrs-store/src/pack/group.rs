@@ -1,0 +1,226 @@
+//! What one commit writes: the sections of several calls, one after the other.
+
+use std::io::IoSlice;
+
+use bytes::Bytes;
+use ipfrs_core::{Block, Cid, Error, Result};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use super::index::Changes;
+use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
+use crate::Stored;
+
+/// A group that has this many payload bytes takes no further call.
+pub(super) const GROUP_BYTES: usize = 16 * 1024 * 1024;
+
+/// A group that has this many sections takes no further call.
+pub(super) const GROUP_BLOCKS: usize = 4_096;
+
+/// Sections to be written, and what they change in the index. Locations count from the first section, until
+/// [`Self::place`].
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    prefixes: Vec<u8>,
+    sections: Vec<(usize, Bytes)>,
+    changes: Changes,
+    bytes: u64,
+}
+
+impl Batch {
+    /// The sections of `blocks` that are not there yet, and how each block stands. `present` says where the index has
+    /// them; `before` is what the group does first.
+    pub(super) fn put(
+        blocks: &[Block],
+        keys: &[Key],
+        indexed: &[Option<Location>],
+        before: &Self,
+    ) -> (Self, Vec<Stored>) {
+        let mut batch = Self::default();
+        let mut stored = Vec::with_capacity(blocks.len());
+        for ((block, key), indexed) in blocks.iter().zip(keys).zip(indexed) {
+            if batch.is_present(key, *indexed, before) {
+                stored.push(Stored::Present);
+                continue;
+            }
+            let location = batch.push(block.cid(), block.data().clone());
+            batch.changes.insert(key.clone(), Some(location));
+            stored.push(Stored::New);
+        }
+        (batch, stored)
+    }
+
+    /// The tombstones of those `keys` that are there, and which those are.
+    pub(super) fn delete(keys: &[Key], indexed: &[Option<Location>], before: &Self) -> Result<(Self, Vec<bool>)> {
+        let mut batch = Self::default();
+        let mut deleted = Vec::with_capacity(keys.len());
+        let mut gone = Vec::new();
+        for (key, indexed) in keys.iter().zip(indexed) {
+            let present = batch.is_present(key, *indexed, before);
+            if present {
+                batch.changes.insert(key.clone(), None);
+                gone.push(key.clone());
+            }
+            deleted.push(present);
+        }
+        for (cid, payload) in tombstones(&gone)? {
+            batch.push(&cid, payload);
+        }
+        Ok((batch, deleted))
+    }
+
+    fn is_present(&self, key: &[u8], indexed: Option<Location>, before: &Self) -> bool {
+        match self.changes.get(key).or_else(|| before.changes.get(key)) {
+            Some(change) => change.is_some(),
+            None => indexed.is_some(),
+        }
+    }
+
+    fn push(&mut self, cid: &Cid, data: Bytes) -> Location {
+        let prefix = write_prefix(cid, data.len(), &mut self.prefixes);
+        let offset = self.bytes + prefix as u64;
+        let len = data.len();
+        self.bytes = offset + len as u64;
+        self.sections.push((prefix, data));
+        // A call has fewer than 4 GiB: the queue refuses larger ones.
+        Location { pack: 0, offset: offset as u32, len: len as u32, prefix: prefix as u16, codec: pack_codec(cid) }
+    }
+
+    /// Puts `next` after what is here.
+    pub(super) fn append(&mut self, next: Self) {
+        let base = self.bytes as u32;
+        let moved = |location: Location| Location { offset: location.offset + base, ..location };
+        self.changes.extend(next.changes.into_iter().map(|(key, location)| (key, location.map(moved))));
+        self.prefixes.extend_from_slice(&next.prefixes);
+        self.sections.extend(next.sections);
+        self.bytes += next.bytes;
+    }
+
+    /// Fixes where the first section is.
+    pub(super) fn place(&mut self, pack: u32, offset: u32) {
+        for location in self.changes.values_mut().flatten() {
+            location.pack = pack;
+            location.offset += offset;
+        }
+    }
+
+    /// Length of the sections, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether there is nothing to write.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sections.is_empty()
+    }
+
+    /// The sections' bytes.
+    pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
+        let mut slices = Vec::with_capacity(2 * self.sections.len());
+        let mut prefixes = self.prefixes.as_slice();
+        for (prefix, data) in &self.sections {
+            let (this, rest) = prefixes.split_at(*prefix);
+            prefixes = rest;
+            slices.push(IoSlice::new(this));
+            slices.push(IoSlice::new(data));
+        }
+        slices
+    }
+
+    /// What the index is to be told.
+    pub(super) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// The same, for keeps.
+    pub(super) fn into_changes(self) -> Changes {
+        self.changes
+    }
+}
+
+/// Blocks to store: all of them or none.
+#[derive(Debug)]
+pub(super) struct Put {
+    /// The blocks, each of which may be stored.
+    pub(super) blocks: Vec<Block>,
+    /// Their keys.
+    pub(super) keys: Vec<Key>,
+    /// Who waits for it.
+    pub(super) reply: Reply<Vec<Stored>>,
+}
+
+impl Put {
+    /// A call that stores `blocks`.
+    pub(super) fn new(blocks: Vec<Block>, reply: Reply<Vec<Stored>>) -> Self {
+        let keys = blocks.iter().map(|block| key_of(block.cid().hash())).collect();
+        Self { blocks, keys, reply }
+    }
+}
+
+/// Blocks to delete.
+#[derive(Debug)]
+pub(super) struct Delete {
+    /// Their keys.
+    pub(super) keys: Vec<Key>,
+    /// Who waits for it.
+    pub(super) reply: Reply<Vec<bool>>,
+}
+
+/// A call that writes.
+#[derive(Debug)]
+pub(super) enum Write {
+    /// Store blocks.
+    Put(Put),
+    /// Delete blocks.
+    Delete(Delete),
+}
+
+impl Write {
+    /// Answers that it cannot be done.
+    pub(super) fn refuse(self, error: Error) {
+        match self {
+            Self::Put(put) => put.reply.send(Err(error)),
+            Self::Delete(delete) => delete.reply.send(Err(error)),
+        }
+    }
+}
+
+/// Who waits for a call, and its share of the queue.
+#[derive(Debug)]
+pub(super) struct Reply<T> {
+    /// Where the outcome goes. Nobody may be there any more: then it is dropped.
+    pub(super) sender: oneshot::Sender<Result<T>>,
+    /// Given back when the call is answered.
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+impl<T> Reply<T> {
+    /// Answers.
+    pub(super) fn send(self, outcome: Result<T>) {
+        let _ = self.sender.send(outcome);
+    }
+}
+
+/// An answer that waits for the commit.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// To a put.
+    Put(Reply<Vec<Stored>>, Vec<Stored>),
+    /// To a delete.
+    Delete(Reply<Vec<bool>>, Vec<bool>),
+}
+
+impl Answer {
+    /// Sends it, or the error that came in between.
+    pub(super) fn send(self, committed: Result<(), &Error>) {
+        let committed = committed.map_err(again);
+        match self {
+            Self::Put(reply, stored) => reply.send(committed.map(|()| stored)),
+            Self::Delete(reply, deleted) => reply.send(committed.map(|()| deleted)),
+        }
+    }
+}
+
+/// An error once more, for everybody whom it concerns.
+pub(super) fn again(error: &Error) -> Error {
+    Error::new(error.kind(), error.message())
+}

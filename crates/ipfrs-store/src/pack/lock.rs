@@ -1,0 +1,134 @@
+//! One process per store: the `lock` file, and the `version` file that says how to read the rest.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use rustix::fs::{FlockOperation, flock};
+
+/// Number of the directory's format. A store of a higher one is refused.
+const FORMAT: u32 = 1;
+
+/// Holds the store for this process until it is dropped. The system frees it when the process ends, however that
+/// happens.
+#[derive(Debug)]
+pub(super) struct StoreLock {
+    file: File,
+}
+
+impl StoreLock {
+    /// Takes the lock of the store in `dir`, which must exist, and writes into it who has it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] names the process that has it.
+    pub(super) fn take(dir: &Path, holder: &str) -> Result<Self> {
+        let path = dir.join("lock");
+        let failed = |error| cannot("open", &path, error);
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(held_by_other(dir, &mut file)),
+            Err(error) => return Err(cannot("lock", &path, error.into())),
+        }
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.rewind()?;
+            write!(file, "{}\n{}\n", std::process::id(), holder.replace('\n', " "))
+        };
+        write(&mut file).map_err(|error| cannot("write", &path, error))?;
+        Ok(Self { file })
+    }
+}
+
+impl Drop for StoreLock {
+    fn drop(&mut self) {
+        // The name of a holder that is gone would only confuse. The file stays: removing it would let two processes
+        // lock two files of the same name.
+        if let Err(error) = self.file.set_len(0) {
+            tracing::debug!(%error, "the store's lock file could not be emptied");
+        }
+    }
+}
+
+fn held_by_other(dir: &Path, file: &mut File) -> Error {
+    let mut text = String::new();
+    // It may not be written yet, or not be readable: the message is only less helpful then.
+    let _ = file.take(4_096).read_to_string(&mut text);
+    let mut lines = text.lines();
+    let who = match (lines.next(), lines.next()) {
+        (Some(pid), Some(holder)) => format!("process {pid} ({holder})"),
+        _ => "another process".to_owned(),
+    };
+    let message =
+        format!("the block store in {} is in use by {who}: stop that process, or talk to its API", dir.display());
+    Error::new(ErrorKind::Conflict, message)
+}
+
+/// Creates `dir` where it is missing.
+///
+/// # Errors
+/// Names the path and what to do.
+pub(super) fn ensure_directory(dir: &Path) -> Result<()> {
+    match fs::create_dir_all(dir) {
+        Ok(()) => Ok(()),
+        Err(_) if dir.exists() && !dir.is_dir() => Err(Error::invalid(format!(
+            "the block store's path {} is not a directory: give another path, or move that file away",
+            dir.display()
+        ))),
+        Err(error) => Err(cannot("create", dir, error)),
+    }
+}
+
+/// Refuses a store that a newer version of this program wrote; marks a new one. Call with the lock held.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] names both formats.
+pub(super) fn check_version(dir: &Path) -> Result<()> {
+    let path = dir.join("version");
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(cannot("read", &path, error)),
+    };
+    // Empty: a crash came between creating and writing it, so nothing else was written either.
+    if text.trim().is_empty() {
+        let write = || {
+            let mut file = File::create(&path)?;
+            writeln!(file, "{FORMAT}")?;
+            file.sync_all()?;
+            sync_directory(dir)
+        };
+        return write().map_err(|error| cannot("write", &path, error));
+    }
+    match text.trim().parse::<u32>() {
+        Ok(FORMAT) => Ok(()),
+        Ok(found) => Err(Error::unsupported(format!(
+            "the block store in {} has format {found}; this program reads format {FORMAT}: use a newer version of it",
+            dir.display()
+        ))),
+        Err(_) => Err(Error::corrupt(format!(
+            "{} should hold the number of the store's format, and holds {:?}: is this the right directory?",
+            path.display(),
+            text.chars().take(40).collect::<String>()
+        ))),
+    }
+}
+
+/// Makes the entries of a directory durable.
+pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// The error of a file operation in the store, with the remedy where one is known.
+pub(super) fn cannot(action: &str, path: &Path, error: io::Error) -> Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied => " (give this user the right to read and write there)",
+        io::ErrorKind::ReadOnlyFilesystem => " (mount it writable, or give another path)",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => " (make room, then try again)",
+        _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => " (raise the limit: ulimit -n)",
+        _ => "",
+    };
+    Error::io(format_args!("cannot {action} {}{remedy}", path.display()), error)
+}

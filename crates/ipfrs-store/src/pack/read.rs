@@ -1,0 +1,280 @@
+//! Lookups: from a CID to bytes that are in memory.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use ipfrs_core::{Cid, Error, Result, cid_from_bytes, identity_payload};
+
+use super::PackStore;
+use super::record::{Key, Location, key_of};
+use super::shared::Shared;
+use crate::mapping::FileSlice;
+
+/// Blocks that are looked up together.
+const LOOKUP_BLOCKS: usize = 128;
+
+/// Bytes that are brought into memory ahead of who takes them from [`Walk`].
+const AHEAD_BYTES: usize = 2 * 1024 * 1024;
+
+/// CIDs listed at a time.
+pub(super) const PAGE_BLOCKS: usize = 1_000;
+
+/// The section of a block, prefix included.
+pub(super) struct Record {
+    slice: FileSlice,
+    prefix: usize,
+}
+
+impl Record {
+    /// Whether [`Self::into_bytes`] would find it in memory.
+    pub(super) fn is_resident(&self) -> bool {
+        self.slice.is_resident()
+    }
+
+    /// The data, when the section is indeed about `key`: an index of other packs must not make wrong bytes of them.
+    pub(super) fn into_bytes(self, key: &[u8]) -> Result<Bytes> {
+        // The binary CID ends with the multihash, and the prefix with the CID.
+        if !self.slice.as_ref().get(..self.prefix).is_some_and(|prefix| prefix.ends_with(key)) {
+            return Err(Error::corrupt(
+                "the index names a place where another block is: stop the program, delete index.redb, and start again",
+            ));
+        }
+        let data = self.slice.skip(self.prefix);
+        Ok(if data.len() == 0 { Bytes::new() } else { Bytes::from_owner(data) })
+    }
+}
+
+impl Shared {
+    /// The section at `location`, which may have to be read from the disk yet.
+    pub(super) fn record(&self, location: Location) -> Result<Record> {
+        let pack = self.pack(location.pack)?;
+        let prefix = usize::from(location.prefix);
+        let start = location.offset.saturating_sub(u32::from(location.prefix));
+        Ok(Record { slice: pack.slice(start, prefix + location.len as usize)?, prefix })
+    }
+
+    /// Brings a section into memory; waits for the disk.
+    pub(super) fn load(&self, location: Location, key: &[u8]) -> Result<Bytes> {
+        let record = self.record(location)?;
+        record.slice.populate().map_err(|error| {
+            Error::io(format_args!("cannot read a block of pack {} in {}", location.pack, self.dir.display()), error)
+        })?;
+        record.into_bytes(key)
+    }
+
+    /// Asks the index for `keys`, and remembers what it says; waits for the disk.
+    pub(super) fn find(&self, keys: &[Key]) -> Result<Vec<Option<Location>>> {
+        let began = self.cache.generation();
+        let found = self.with_index(|index| index.locate(keys))?;
+        let present = keys.iter().zip(&found).filter_map(|(key, location)| Some((key.clone(), (*location)?)));
+        self.cache.fill(began, present);
+        Ok(found)
+    }
+
+    /// Up to [`PAGE_BLOCKS`] CIDs after `after`, and the key of the last of them; waits for the disk.
+    pub(super) fn page(&self, after: Option<&[u8]>) -> Result<(Vec<Cid>, Option<Key>)> {
+        let entries = self.with_index(|index| index.page(after, PAGE_BLOCKS))?;
+        let mut cids = Vec::with_capacity(entries.len());
+        for (key, location) in &entries {
+            cids.push(match location.cid(key)? {
+                Some(cid) => cid,
+                None => self.cid_in_prefix(*location)?,
+            });
+        }
+        Ok((cids, entries.into_iter().next_back().map(|(key, _)| key)))
+    }
+
+    fn cid_in_prefix(&self, location: Location) -> Result<Cid> {
+        let record = self.record(Location { len: 0, ..location })?;
+        record.slice.populate().map_err(|error| Error::io("cannot read the prefix of a block", error))?;
+        let (_, cid) = unsigned_varint::decode::u64(record.slice.as_ref())
+            .map_err(|error| Error::corrupt(format!("a section of pack {} is malformed: {error}", location.pack)))?;
+        cid_from_bytes(cid)
+    }
+}
+
+impl PackStore {
+    /// Runs `work`, which may wait for the disk, on a thread that may wait.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let shared = self.shared.clone();
+        tokio::task::spawn_blocking(move || work(&shared))
+            .await
+            .unwrap_or_else(|error| Err(Error::internal("a read of the block store did not end").with_source(error)))
+    }
+
+    pub(super) async fn get_block(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        if let Some(payload) = identity_payload(cid) {
+            return Ok(Some(Bytes::copy_from_slice(payload)));
+        }
+        let key = key_of(cid.hash());
+        let Some(location) = self.shared.cache.get(&key) else {
+            return self
+                .blocking(move |shared| match shared.find(std::slice::from_ref(&key))?.first().copied().flatten() {
+                    Some(location) => shared.load(location, &key).map(Some),
+                    None => Ok(None),
+                })
+                .await;
+        };
+        let record = self.shared.record(location)?;
+        if record.is_resident() {
+            return record.into_bytes(&key).map(Some);
+        }
+        self.blocking(move |shared| shared.load(location, &key).map(Some)).await
+    }
+
+    pub(super) async fn sizes(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        let mut sizes = Vec::with_capacity(cids.len());
+        let mut unknown = Vec::new();
+        for (place, cid) in cids.iter().enumerate() {
+            let key = key_of(cid.hash());
+            sizes.push(match identity_payload(cid) {
+                Some(payload) => Some(payload.len() as u64),
+                None => match self.shared.cache.get(&key) {
+                    Some(location) => Some(u64::from(location.len)),
+                    None => {
+                        unknown.push((place, key));
+                        None
+                    }
+                },
+            });
+        }
+        if unknown.is_empty() {
+            return Ok(sizes);
+        }
+        let (places, keys): (Vec<_>, Vec<_>) = unknown.into_iter().unzip();
+        let found = self.blocking(move |shared| shared.find(&keys)).await?;
+        for (place, location) in places.into_iter().zip(found) {
+            sizes[place] = location.map(|location| u64::from(location.len));
+        }
+        Ok(sizes)
+    }
+}
+
+/// What is known of a block that was asked for.
+enum Known {
+    Nothing,
+    Absent,
+    At(Location),
+    Payload(Bytes),
+}
+
+struct Wanted {
+    cid: Cid,
+    key: Key,
+    known: Known,
+}
+
+/// A block that was asked for, and its bytes when it is here.
+type Item = (Cid, Option<Bytes>);
+
+/// Gives many blocks one by one, in order. Looks up a batch at a time, and reads some bytes ahead of who takes them.
+pub(super) struct Walk {
+    store: PackStore,
+    cids: std::vec::IntoIter<Cid>,
+    wanted: VecDeque<Wanted>,
+    ready: VecDeque<Item>,
+}
+
+impl Walk {
+    pub(super) fn new(store: PackStore, cids: Vec<Cid>) -> Self {
+        Self { store, cids: cids.into_iter(), wanted: VecDeque::new(), ready: VecDeque::new() }
+    }
+
+    /// The next block, or `None` at the end.
+    pub(super) async fn next_block(&mut self) -> Result<Option<Item>> {
+        if let Some(item) = self.ready.pop_front() {
+            return Ok(Some(item));
+        }
+        if self.wanted.is_empty() {
+            let shared = &self.store.shared;
+            self.wanted.extend(self.cids.by_ref().take(LOOKUP_BLOCKS).map(|cid| Wanted::new(cid, shared)));
+        }
+        if self.wanted.is_empty() {
+            return Ok(None);
+        }
+        self.ready = take_resident(&mut self.wanted, &self.store.shared)?;
+        if self.ready.is_empty() {
+            let mut wanted = std::mem::take(&mut self.wanted);
+            (self.wanted, self.ready) = self
+                .store
+                .blocking(move |shared| {
+                    look_up(&mut wanted, shared)?;
+                    let ready = take_ahead(&mut wanted, shared)?;
+                    Ok((wanted, ready))
+                })
+                .await?;
+        }
+        Ok(self.ready.pop_front())
+    }
+}
+
+impl Wanted {
+    fn new(cid: Cid, shared: &Shared) -> Self {
+        let key = key_of(cid.hash());
+        let known = match identity_payload(&cid) {
+            Some(payload) => Known::Payload(Bytes::copy_from_slice(payload)),
+            None => shared.cache.get(&key).map_or(Known::Nothing, Known::At),
+        };
+        Self { cid, key, known }
+    }
+}
+
+/// Takes blocks from the front as long as that needs neither the index nor the disk.
+fn take_resident(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> Result<VecDeque<Item>> {
+    let (mut ready, mut bytes) = (VecDeque::new(), 0);
+    while bytes < AHEAD_BYTES {
+        let Some(next) = wanted.pop_front() else { break };
+        let found = match &next.known {
+            Known::Absent => None,
+            Known::Payload(payload) => Some(payload.clone()),
+            Known::At(location) => {
+                let record = shared.record(*location)?;
+                if !record.is_resident() {
+                    wanted.push_front(next);
+                    break;
+                }
+                Some(record.into_bytes(&next.key)?)
+            }
+            Known::Nothing => {
+                wanted.push_front(next);
+                break;
+            }
+        };
+        bytes += found.as_ref().map_or(0, Bytes::len);
+        ready.push_back((next.cid, found));
+    }
+    Ok(ready)
+}
+
+/// Asks the index for all of which nothing is known; waits for the disk.
+fn look_up(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> Result<()> {
+    let unknown = || |wanted: &&mut Wanted| matches!(wanted.known, Known::Nothing);
+    let keys: Vec<Key> = wanted.iter_mut().filter(unknown()).map(|wanted| wanted.key.clone()).collect();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let found = shared.find(&keys)?;
+    for (wanted, location) in wanted.iter_mut().filter(unknown()).zip(found) {
+        wanted.known = location.map_or(Known::Absent, Known::At);
+    }
+    Ok(())
+}
+
+/// Takes some blocks from the front, all of which have been looked up; waits for the disk.
+fn take_ahead(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> Result<VecDeque<Item>> {
+    let (mut ready, mut bytes) = (VecDeque::new(), 0);
+    while bytes < AHEAD_BYTES {
+        let Some(next) = wanted.pop_front() else { break };
+        let found = match next.known {
+            Known::Absent | Known::Nothing => None,
+            Known::Payload(payload) => Some(payload),
+            Known::At(location) => Some(shared.load(location, &next.key)?),
+        };
+        bytes += found.as_ref().map_or(0, Bytes::len);
+        ready.push_back((next.cid, found));
+    }
+    Ok(ready)
+}

@@ -1,0 +1,183 @@
+//! The bytes of a pack: a CARv1 stream (<https://ipld.io/specs/transport/car/carv1/>) whose sections are blocks and
+//! tombstones.
+//!
+//! A section is `varint(length of CID and data) | CID | data`. What stands before the data is called the prefix.
+
+use bytes::Bytes;
+use ipfrs_core::hash::sha2_256;
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Cid, Error, Multihash, Result, new_cid};
+
+use crate::RESERVED_CODEC;
+
+/// Every pack begins with this: `varint(17)`, then DAG-CBOR of `{"roots": [], "version": 1}`.
+pub(super) const CAR_HEADER: &[u8; 18] = b"\x11\xa2\x65roots\x80\x67version\x01";
+
+/// Longest binary CID: four varints of at most 10 bytes and a digest of 128 bytes.
+pub(super) const MAX_CID_BYTES: usize = 4 * 10 + 128;
+
+/// Longest prefix: the length and the CID.
+pub(super) const MAX_PREFIX_BYTES: usize = 10 + MAX_CID_BYTES;
+
+/// Longest section.
+pub(super) const MAX_SECTION_BYTES: usize = MAX_PREFIX_BYTES + MAX_BLOCK_BYTES;
+
+/// What blocks are found by: the binary multihash.
+pub(super) type Key = Box<[u8]>;
+
+/// The key of a block.
+pub(super) fn key_of(hash: &Multihash) -> Key {
+    hash.to_bytes().into_boxed_slice()
+}
+
+/// Appends the prefix of a section to `out`; gives its length.
+pub(super) fn write_prefix(cid: &Cid, data_len: usize, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
+    let cid_bytes = cid.to_bytes();
+    let mut buffer = unsigned_varint::encode::u64_buffer();
+    out.extend_from_slice(unsigned_varint::encode::u64((cid_bytes.len() + data_len) as u64, &mut buffer));
+    out.extend_from_slice(&cid_bytes);
+    out.len() - start
+}
+
+/// The sections that note the deletion of `keys`: one for most calls, more when the payload outgrows a block.
+pub(super) fn tombstones(keys: &[Key]) -> Result<Vec<(Cid, Bytes)>> {
+    let mut sections = Vec::new();
+    let mut payload = Vec::new();
+    let mut buffer = unsigned_varint::encode::u64_buffer();
+    for key in keys {
+        let length = unsigned_varint::encode::u64(key.len() as u64, &mut buffer);
+        if payload.len() + length.len() + key.len() > MAX_BLOCK_BYTES {
+            sections.push(tombstone(std::mem::take(&mut payload))?);
+        }
+        payload.extend_from_slice(length);
+        payload.extend_from_slice(key);
+    }
+    if !payload.is_empty() {
+        sections.push(tombstone(payload)?);
+    }
+    Ok(sections)
+}
+
+fn tombstone(payload: Vec<u8>) -> Result<(Cid, Bytes)> {
+    Ok((new_cid(1, RESERVED_CODEC, sha2_256(&payload))?, payload.into()))
+}
+
+/// The keys that a tombstone's payload names.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) when it is not a list of length-prefixed keys.
+pub(super) fn tombstone_keys(mut payload: &[u8]) -> Result<Vec<Key>> {
+    let mut keys = Vec::new();
+    while !payload.is_empty() {
+        let (length, rest) = unsigned_varint::decode::usize(payload)
+            .map_err(|e| Error::corrupt(format!("a tombstone holds a malformed length: {e}")))?;
+        let (key, rest) =
+            rest.split_at_checked(length).ok_or_else(|| Error::corrupt("a tombstone ends in the middle of a key"))?;
+        keys.push(key.into());
+        payload = rest;
+    }
+    Ok(keys)
+}
+
+/// Where a block's data lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Location {
+    /// Number of the pack.
+    pub(super) pack: u32,
+    /// Offset of the data in the pack, in bytes.
+    pub(super) offset: u32,
+    /// Length of the data, in bytes.
+    pub(super) len: u32,
+    /// Length of the prefix before the data, in bytes.
+    pub(super) prefix: u16,
+    /// Codec and version of the CID in the prefix, as [`pack_codec`] puts them.
+    pub(super) codec: u16,
+}
+
+/// In [`Location::codec`]: the CID is a CIDv0.
+const CODEC_V0: u16 = 0xfffe;
+/// In [`Location::codec`]: the codec does not fit here; the prefix has it.
+const CODEC_IN_PREFIX: u16 = 0xffff;
+
+/// Codec and version of a CID in 16 bits, so that blocks can be listed from the index alone.
+pub(super) fn pack_codec(cid: &Cid) -> u16 {
+    if cid.version() as u64 == 0 {
+        return CODEC_V0;
+    }
+    u16::try_from(cid.codec()).ok().filter(|codec| *codec < CODEC_V0).unwrap_or(CODEC_IN_PREFIX)
+}
+
+impl Location {
+    /// The index's form: five little-endian integers, in the order of the fields.
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let mut out = [0; 16];
+        out[..4].copy_from_slice(&self.pack.to_le_bytes());
+        out[4..8].copy_from_slice(&self.offset.to_le_bytes());
+        out[8..12].copy_from_slice(&self.len.to_le_bytes());
+        out[12..14].copy_from_slice(&self.prefix.to_le_bytes());
+        out[14..].copy_from_slice(&self.codec.to_le_bytes());
+        out
+    }
+
+    /// Reads what [`Self::to_bytes`] wrote.
+    pub(super) fn from_bytes(bytes: &[u8; 16]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
+        Self {
+            pack: u32::from_le_bytes([a, b, c, d]),
+            offset: u32::from_le_bytes([e, f, g, h]),
+            len: u32::from_le_bytes([i, j, k, l]),
+            prefix: u16::from_le_bytes([m, n]),
+            codec: u16::from_le_bytes([o, p]),
+        }
+    }
+
+    /// The CID of the block with this location and `key`, or `None` when only the prefix in the pack tells.
+    pub(super) fn cid(self, key: &[u8]) -> Result<Option<Cid>> {
+        let version = match self.codec {
+            CODEC_IN_PREFIX => return Ok(None),
+            CODEC_V0 => 0,
+            _ => 1,
+        };
+        let hash = Multihash::from_bytes(key)
+            .map_err(|e| Error::corrupt("the index holds a malformed multihash").with_source(e))?;
+        let codec = if version == 0 { ipfrs_core::codec::DAG_PB } else { u64::from(self.codec) };
+        new_cid(version, codec, hash).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_is_dag_cbor_of_a_car_without_roots() {
+        assert_eq!(usize::from(CAR_HEADER[0]), CAR_HEADER.len() - 1);
+        assert_eq!(&CAR_HEADER[1..], b"\xa2\x65roots\x80\x67version\x01");
+    }
+
+    #[test]
+    fn a_location_keeps_its_sixteen_bytes_and_the_cid() {
+        let hash = sha2_256(b"x");
+        for (version, codec) in [(0, 0x70), (1, 0x70), (1, 0x55), (1, 0), (1, 0x0200)] {
+            let cid = new_cid(version, codec, hash).unwrap();
+            let location = Location { pack: 7, offset: u32::MAX, len: 9, prefix: 300, codec: pack_codec(&cid) };
+            assert_eq!(Location::from_bytes(&location.to_bytes()), location);
+            assert_eq!(location.cid(&key_of(&hash)).unwrap(), Some(cid));
+        }
+        let wide = new_cid(1, 0xffff, hash).unwrap();
+        let location = Location { pack: 0, offset: 0, len: 0, prefix: 0, codec: pack_codec(&wide) };
+        assert_eq!(location.cid(&key_of(&hash)).unwrap(), None);
+    }
+
+    #[test]
+    fn tombstones_split_at_the_block_limit_and_give_their_keys_back_in_order() {
+        let keys: Vec<Key> = (0..70_000_u32).map(|n| key_of(&sha2_256(&n.to_le_bytes()))).collect();
+        let sections = tombstones(&keys).unwrap();
+        assert!(sections.len() > 1);
+        assert!(sections.iter().all(|(_, payload)| payload.len() <= MAX_BLOCK_BYTES));
+        let read: Vec<Key> = sections.iter().flat_map(|(_, payload)| tombstone_keys(payload).unwrap()).collect();
+        assert_eq!(read, keys);
+        assert!(tombstone_keys(&sections[0].1[..100]).is_err());
+    }
+}

@@ -1,0 +1,178 @@
+//! What the handles of a store and its writer have in common.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::RwLock;
+
+use super::PackOptions;
+use super::cache::LocationCache;
+use super::file::Pack;
+use super::index::{Index, Totals};
+use super::lock::StoreLock;
+use crate::{Mappings, Stats};
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// The store's directory.
+    pub(super) dir: PathBuf,
+    /// As given to open.
+    pub(super) options: PackOptions,
+    /// Where recently used blocks lie.
+    pub(super) cache: LocationCache,
+    /// Which memory is a view of which pack.
+    pub(super) mappings: Mappings,
+    /// For [`Stats`].
+    pub(super) totals: StoredTotals,
+    packs: RwLock<BTreeMap<u32, Arc<Pack>>>,
+    /// `None` once closed.
+    open: RwLock<Option<Open>>,
+}
+
+/// What another process may have once this one has closed the store.
+#[derive(Debug)]
+struct Open {
+    /// `None` after it failed and could not be opened again.
+    index: Option<Index>,
+    _lock: StoreLock,
+}
+
+/// The parts of [`Stats`] that the writer keeps up to date.
+#[derive(Debug, Default)]
+pub(super) struct StoredTotals {
+    blocks: AtomicU64,
+    payload_bytes: AtomicU64,
+    pack_bytes: AtomicU64,
+    index_bytes: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(
+        dir: PathBuf,
+        options: PackOptions,
+        mappings: Mappings,
+        packs: BTreeMap<u32, Arc<Pack>>,
+        index: Index,
+        lock: StoreLock,
+    ) -> Result<Self> {
+        let totals = StoredTotals::default();
+        totals.set(index.totals()?);
+        totals.set_index_bytes(index.file_bytes());
+        totals.add_pack_bytes(packs.values().map(|pack| u64::from(pack.end())).sum());
+        Ok(Self {
+            cache: LocationCache::new(options.cache_enabled, options.cache_entries),
+            dir,
+            options,
+            mappings,
+            totals,
+            packs: RwLock::new(packs),
+            open: RwLock::new(Some(Open { index: Some(index), _lock: lock })),
+        })
+    }
+
+    pub(super) fn packs_dir(&self) -> PathBuf {
+        self.dir.join("packs")
+    }
+
+    pub(super) fn index_path(&self) -> PathBuf {
+        self.dir.join("index.redb")
+    }
+
+    /// Reads or writes the index; waits for the disk.
+    pub(super) fn with_index<T>(&self, run: impl FnOnce(&Index) -> Result<T>) -> Result<T> {
+        match self.open.read().as_ref() {
+            Some(Open { index: Some(index), .. }) => run(index),
+            Some(Open { index: None, .. }) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "the index {} failed: make sure that its disk has room, then retry",
+                    self.index_path().display()
+                ),
+            )),
+            None => Err(self.closed()),
+        }
+    }
+
+    /// Puts in place of an index that failed what `reopen` gives, while nobody reads.
+    pub(super) fn replace_index(&self, reopen: impl FnOnce() -> Result<Index>) -> Result<()> {
+        match self.open.write().as_mut() {
+            Some(open) => {
+                // Its file must be closed before it can be opened again.
+                open.index = None;
+                open.index = Some(reopen()?);
+                Ok(())
+            }
+            None => Err(self.closed()),
+        }
+    }
+
+    /// Lets the index and the lock go. Slices that are in use stay valid.
+    pub(super) fn close(&self) {
+        let open = self.open.write().take();
+        self.packs.write().clear();
+        self.cache.clear();
+        drop(open);
+    }
+
+    /// The error of everything that is asked of a closed store.
+    pub(super) fn closed(&self) -> Error {
+        Error::new(ErrorKind::Unavailable, format!("the block store in {} is closed", self.dir.display()))
+    }
+
+    /// The pack with this number.
+    pub(super) fn pack(&self, number: u32) -> Result<Arc<Pack>> {
+        if let Some(pack) = self.packs.read().get(&number) {
+            return Ok(Arc::clone(pack));
+        }
+        self.with_index(|_| {
+            Err(Error::corrupt(format!(
+                "the index names pack {number}, which is not in {}: stop the program, put the file back or delete {}, \
+                 and start again",
+                self.packs_dir().display(),
+                self.index_path().display()
+            )))
+        })
+    }
+
+    /// All packs, by number.
+    pub(super) fn packs(&self) -> Vec<Arc<Pack>> {
+        self.packs.read().values().cloned().collect()
+    }
+
+    /// Makes a new pack readable.
+    pub(super) fn add_pack(&self, pack: Arc<Pack>) {
+        self.totals.add_pack_bytes(u64::from(pack.end()));
+        self.packs.write().insert(pack.number(), pack);
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        let (cache_hits, cache_misses, cache_bytes) = self.cache.counts();
+        let load = |total: &AtomicU64| total.load(Ordering::Relaxed);
+        Stats {
+            blocks: load(&self.totals.blocks),
+            payload_bytes: load(&self.totals.payload_bytes),
+            disk_bytes: load(&self.totals.pack_bytes) + load(&self.totals.index_bytes),
+            cache_hits,
+            cache_misses,
+            cache_bytes,
+        }
+    }
+}
+
+impl StoredTotals {
+    pub(super) fn set(&self, totals: Totals) {
+        self.blocks.store(totals.blocks, Ordering::Relaxed);
+        self.payload_bytes.store(totals.payload_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_index_bytes(&self, bytes: u64) {
+        self.index_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn add_pack_bytes(&self, bytes: u64) {
+        self.pack_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}

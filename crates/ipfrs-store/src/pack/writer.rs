@@ -1,0 +1,365 @@
+//! The one thread that writes: it takes what has queued up, writes it at the end of the newest pack, waits for the disk
+//! once, tells the index once, and answers everybody.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use ipfrs_core::{Error, ErrorKind, Result};
+
+use super::file::Pack;
+use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Write, again};
+use super::index::{Changes, Index, Opened, Position};
+use super::queue::Job;
+use super::record::CAR_HEADER;
+use super::recovery::{Recovered, catch_up};
+use super::shared::Shared;
+use crate::{Durability, Stored};
+
+/// The index is made durable after this many bytes: what a restart must replay at most, and verify.
+const DURABLE_AFTER_BYTES: u64 = 64 * 1024 * 1024;
+
+/// The same, for small blocks: changes that the index may hold undurably.
+const DURABLE_AFTER_CHANGES: usize = 64 * 1024;
+
+/// The same, for a store in which nothing happens.
+const DURABLE_AFTER_IDLE: Duration = Duration::from_secs(2);
+
+/// Puts leave this much of the disk free: for deletions, and for an index that must be written back.
+const KEEP_FREE_BYTES: u64 = 16 * 1024 * 1024;
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    jobs: Receiver<Job>,
+    /// Taken from the queue, but for the next group.
+    held: Option<Job>,
+    active: Option<Arc<Pack>>,
+    next_number: u32,
+    /// What the index does not hold durably yet.
+    undurable: Undurable,
+    /// Whether the active pack holds bytes that may not be on the disk.
+    unsynced: bool,
+    /// Why nothing can be written any more.
+    failed: Option<Error>,
+    /// Whether the index must be opened again before it is used.
+    index_failed: bool,
+}
+
+#[derive(Default)]
+struct Undurable {
+    bytes: u64,
+    changes: usize,
+}
+
+/// A group being formed.
+#[derive(Default)]
+struct Group {
+    batch: Batch,
+    answers: Vec<Answer>,
+}
+
+/// What became of a call that was to join a group.
+enum Joined {
+    /// It did, or it was refused.
+    Done,
+    /// The pack lacks room for it: it needs so many bytes.
+    NoRoom(Write, u64),
+}
+
+impl Writer {
+    /// The writer of a store that was just opened.
+    pub(super) fn new(recovered: Recovered, jobs: Receiver<Job>) -> Self {
+        Self {
+            shared: recovered.shared,
+            jobs,
+            held: None,
+            active: recovered.active,
+            next_number: recovered.next_number,
+            undurable: Undurable::default(),
+            unsynced: false,
+            failed: None,
+            index_failed: false,
+        }
+    }
+
+    /// Works until it is told to stop or the last handle is gone.
+    pub(super) fn run(mut self) {
+        let stop = loop {
+            match self.next_job() {
+                None => break None,
+                Some(Job::Stop(reply)) => break Some(reply),
+                Some(Job::Flush(reply)) => {
+                    let flushed = self.make_durable();
+                    reply.send(flushed);
+                }
+                Some(Job::Write(write)) => self.work(write),
+            }
+        };
+        let durable = self.make_durable();
+        self.shared.close();
+        match (stop, durable) {
+            (Some(reply), durable) => reply.send(durable),
+            (None, Ok(())) => {}
+            (None, Err(error)) => tracing::warn!(%error, "the index is behind: the next start replays more"),
+        }
+    }
+
+    fn next_job(&mut self) -> Option<Job> {
+        if let Some(job) = self.held.take() {
+            return Some(job);
+        }
+        if self.undurable.changes > 0 {
+            match self.jobs.recv_timeout(DURABLE_AFTER_IDLE) {
+                Ok(job) => return Some(job),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(error) = self.make_durable() {
+                        tracing::warn!(%error, "the index is behind: the next start replays more");
+                    }
+                }
+            }
+        }
+        self.jobs.recv().ok()
+    }
+
+    /// Forms a group that begins with `first`, and commits it.
+    fn work(&mut self, first: Write) {
+        if let Some(why) = &self.failed {
+            return first.refuse(again(why));
+        }
+        if self.index_failed {
+            self.reopen_index();
+        }
+        let mut group = Group::default();
+        let mut next = Some(first);
+        while let Some(write) = next.take() {
+            match self.join(&mut group, write) {
+                Joined::Done => {}
+                Joined::NoRoom(write, _) if !group.answers.is_empty() => {
+                    self.held = Some(Job::Write(write));
+                    break;
+                }
+                Joined::NoRoom(write, bytes) => match self.begin_pack(bytes) {
+                    Ok(()) => {
+                        next = Some(write);
+                        continue;
+                    }
+                    Err(error) => write.refuse(error),
+                },
+            }
+            if group.batch.bytes() >= GROUP_BYTES as u64 || group.batch.changes().len() >= GROUP_BLOCKS {
+                break;
+            }
+            match self.jobs.try_recv() {
+                Ok(Job::Write(write)) => next = Some(write),
+                Ok(other) => self.held = Some(other),
+                Err(_) => {}
+            }
+        }
+        self.commit(group);
+    }
+
+    /// Adds a call to `group`, or refuses it when it cannot be done.
+    fn join(&self, group: &mut Group, write: Write) -> Joined {
+        let room = self.active.as_ref().map_or(0, |pack| pack.room());
+        let fits = |batch: &Batch| batch.is_empty() || group.batch.bytes() + batch.bytes() <= room;
+        let (batch, answer) = match write {
+            Write::Put(put) => match self.draft_put(&put, &group.batch) {
+                Ok((batch, _)) if !fits(&batch) => return Joined::NoRoom(Write::Put(put), batch.bytes()),
+                Ok((batch, stored)) => (batch, Answer::Put(put.reply, stored)),
+                Err(error) => {
+                    put.reply.send(Err(error));
+                    return Joined::Done;
+                }
+            },
+            Write::Delete(delete) => match self.draft_delete(&delete, &group.batch) {
+                Ok((batch, _)) if !fits(&batch) => return Joined::NoRoom(Write::Delete(delete), batch.bytes()),
+                Ok((batch, gone)) => (batch, Answer::Delete(delete.reply, gone)),
+                Err(error) => {
+                    delete.reply.send(Err(error));
+                    return Joined::Done;
+                }
+            },
+        };
+        group.batch.append(batch);
+        group.answers.push(answer);
+        Joined::Done
+    }
+
+    fn draft_put(&self, put: &Put, before: &Batch) -> Result<(Batch, Vec<Stored>)> {
+        let indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
+        let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, before);
+        if !batch.is_empty() {
+            self.check_free_space(before.bytes() + batch.bytes())?;
+        }
+        Ok((batch, stored))
+    }
+
+    fn draft_delete(&self, delete: &Delete, before: &Batch) -> Result<(Batch, Vec<bool>)> {
+        let indexed = self.shared.with_index(|index| index.locate(&delete.keys))?;
+        Batch::delete(&delete.keys, &indexed, before)
+    }
+
+    /// Refuses a write that would fill the disk to the brim: an index that cannot be written is worse to mend than a
+    /// put that is refused.
+    fn check_free_space(&self, bytes: u64) -> Result<()> {
+        // A file system that does not tell is no reason to refuse.
+        let Ok(status) = rustix::fs::statvfs(&self.shared.dir) else { return Ok(()) };
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        if free >= bytes.saturating_add(KEEP_FREE_BYTES) {
+            return Ok(());
+        }
+        let dir = self.shared.dir.display();
+        Err(Error::new(
+            ErrorKind::NoSpace,
+            format!("the disk of {dir} has {free} bytes left, of which {KEEP_FREE_BYTES} are kept free: make room"),
+        ))
+    }
+
+    fn commit(&mut self, group: Group) {
+        let Group { mut batch, answers } = group;
+        let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch) };
+        if committed.is_ok() {
+            self.shared.cache.apply(batch.into_changes());
+        }
+        for answer in answers {
+            answer.send(committed.as_ref().copied());
+        }
+    }
+
+    /// Writes the sections and tells the index; on an error, nothing of them is left.
+    fn write(&mut self, batch: &mut Batch) -> Result<()> {
+        let Some(pack) = self.active.clone() else { return Err(Error::internal("there is no pack to write to")) };
+        let start = pack.end();
+        let end = start + batch.bytes() as u32;
+        if let Err(error) = pack.append(&mut batch.slices()) {
+            return Err(self.take_back(&pack, start, error));
+        }
+        self.unsynced = true;
+        if self.shared.options.durability == Durability::Fsync {
+            self.sync(&pack, start)?;
+        }
+        let durable = self.undurable.bytes + batch.bytes() >= DURABLE_AFTER_BYTES
+            || self.undurable.changes + batch.changes().len() >= DURABLE_AFTER_CHANGES;
+        if durable {
+            self.sync(&pack, start)?;
+        }
+        batch.place(pack.number(), start);
+        // Before anybody can learn of the new locations.
+        pack.publish(end);
+        let position = Position { pack: pack.number(), offset: end };
+        match self.apply(batch.changes(), position, durable) {
+            Ok(()) => self.shared.totals.add_pack_bytes(batch.bytes()),
+            Err(error) => {
+                let error = self.take_back(&pack, start, error);
+                self.reopen_index();
+                return Err(error);
+            }
+        }
+        if !durable {
+            self.undurable.bytes += batch.bytes();
+            self.undurable.changes += batch.changes().len();
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, changes: &Changes, position: Position, durable: bool) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let totals = shared.with_index(|index| {
+            let totals = index.apply(changes, position, durable)?;
+            if durable {
+                shared.totals.set_index_bytes(index.file_bytes());
+            }
+            Ok(totals)
+        });
+        self.index_failed |= totals.is_err();
+        shared.totals.set(totals?);
+        if durable {
+            self.undurable = Undurable::default();
+        }
+        Ok(())
+    }
+
+    /// Takes away what a failed group wrote after `start`; gives the group's error.
+    fn take_back(&mut self, pack: &Pack, start: u32, error: Error) -> Error {
+        if let Err(cut) = pack.cut(start) {
+            return self.fail(&Error::internal(format!("{error}; and then: {cut}")));
+        }
+        error
+    }
+
+    /// Waits for the disk, if there is something to wait for. `start` is where the unpublished part of the pack begins.
+    ///
+    /// A failed `fdatasync` is final: the system may have dropped the pages it could not write and forget the error, so
+    /// that a second call would succeed without them.
+    fn sync(&mut self, pack: &Pack, start: u32) -> Result<()> {
+        if !self.unsynced {
+            return Ok(());
+        }
+        if let Err(error) = pack.sync() {
+            let error = self.fail(&error);
+            // Nobody was told that it was stored: best not to find it at the next start.
+            let _ = pack.cut(start);
+            return Err(error);
+        }
+        self.unsynced = false;
+        Ok(())
+    }
+
+    /// Nothing is written from now on. Reads go on.
+    fn fail(&mut self, why: &Error) -> Error {
+        let dir = self.shared.dir.display();
+        let message = format!("the block store in {dir} takes no more writes: {why} (check the disk, then restart)");
+        tracing::error!(message);
+        let error = Error::new(ErrorKind::Unavailable, message);
+        self.failed = Some(again(&error));
+        error
+    }
+
+    /// Makes the index durable as it is, and before it the packs that it speaks of.
+    fn make_durable(&mut self) -> Result<()> {
+        if let Some(why) = &self.failed {
+            return Err(again(why));
+        }
+        if self.index_failed {
+            self.reopen_index();
+        }
+        let Some(pack) = self.active.clone() else { return Ok(()) };
+        if self.undurable.changes == 0 && !self.unsynced && !self.index_failed {
+            return Ok(());
+        }
+        self.sync(&pack, pack.end())?;
+        self.apply(&Changes::new(), Position { pack: pack.number(), offset: pack.end() }, true)
+    }
+
+    /// Ends the active pack, if any, and begins one with room for `bytes`.
+    fn begin_pack(&mut self, bytes: u64) -> Result<()> {
+        let needed = CAR_HEADER.len() as u64 + bytes;
+        let capacity = u32::try_from(needed.max(u64::from(self.shared.options.pack_bytes)))
+            .map_err(|_| Error::too_large(format!("{bytes} bytes do not fit in one pack: split the put")))?;
+        self.make_durable()?;
+        let pack = Pack::create(&self.shared.packs_dir(), self.next_number, capacity, &self.shared.mappings)?;
+        let pack = Arc::new(pack);
+        self.next_number += 1;
+        self.shared.add_pack(Arc::clone(&pack));
+        self.active = Some(pack);
+        Ok(())
+    }
+
+    /// Opens the index again after it failed: after one failed write it refuses everything, reads included.
+    fn reopen_index(&mut self) {
+        let (path, packs) = (self.shared.index_path(), self.shared.packs());
+        let reopened = self.shared.replace_index(|| match Index::open(&path)? {
+            Opened::Usable(index) => catch_up(&index, &packs).map(|()| index),
+            Opened::Unusable(why) => Err(Error::corrupt(format!(
+                "{}: {why} (restart: the index is then rebuilt from the packs)",
+                path.display()
+            ))),
+        });
+        self.index_failed = reopened.is_err();
+        match reopened {
+            Ok(()) => tracing::warn!(index = %path.display(), "opened the index again after it had failed"),
+            Err(error) => tracing::error!(%error, "the index failed and could not be opened again"),
+        }
+    }
+}
