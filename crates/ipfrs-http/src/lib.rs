@@ -1,1 +1,22 @@
-//! x
+//! The HTTP front-end: the IPFS gateway, the Kubo RPC, the batch API, health and metrics.
+//!
+//! [`app`] builds an [`axum::Router`] over a [`Node`](ipfrs_node::Node); the composition root binds it to sockets.
+//! Handlers parse, call one method of the Node and render.
+
+mod body;
+mod config;
+mod error;
+mod gateway;
+mod health;
+mod lifecycle;
+mod metrics;
+mod origin;
+mod request_id;
+mod router;
+mod rpc;
+mod v1;
+
+pub use config::GatewayConfig;
+pub use lifecycle::Lifecycle;
+pub use metrics::HttpMetrics;
+pub use router::{App, app};

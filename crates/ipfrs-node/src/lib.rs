@@ -1,1 +1,26 @@
-//! x
+//! [`Node`]: the one handle that every front-end sees.
+//!
+//! A front-end parses its protocol, calls one method here and renders the answer. The Node knows nothing of HTTP, and
+//! front-ends know nothing of stores and codecs.
+
+mod add;
+mod blocks;
+mod config;
+mod files;
+mod identity;
+mod metered;
+mod metrics;
+mod node;
+mod path;
+
+pub use add::{AddOptions, AddSession, Added};
+pub use blocks::{BatchPut, BatchPutOutcome, BlockFormat, PutBlock, TransactionStatus};
+pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig};
+pub use files::{FileContent, Listed, ListedKind, Object, ObjectKind};
+pub use identity::Identity;
+pub use ipfrs_store::{Mappings, PutMode, Stats, StoreConfig, Stored};
+pub use ipfrs_stream::car;
+pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
+pub use ipfrs_unixfs::{Chunker, Profile};
+pub use node::Node;
+pub use path::ContentPath;

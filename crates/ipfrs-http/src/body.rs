@@ -1,0 +1,174 @@
+//! Bodies: of a known length, counted, or ending with a trailer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use ipfrs_core::{Error, ErrorKind, Result};
+use pin_project_lite::pin_project;
+
+/// A body whose length is known before its bytes are. A stream that fails or ends early breaks the body off, which
+/// resets the connection: no client takes a part for the whole.
+pub(crate) struct Sized<S> {
+    stream: S,
+    remaining: u64,
+}
+
+impl<S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static> Sized<S> {
+    pub(crate) fn body(stream: S, length: u64) -> Body {
+        Body::new(Self { stream, remaining: length })
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Sized<S> {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if self.remaining == 0 {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(match ready!(self.stream.poll_next_unpin(cx)) {
+            Some(Ok(piece)) if piece.len() as u64 <= self.remaining => {
+                self.remaining -= piece.len() as u64;
+                Ok(Frame::data(piece))
+            }
+            Some(Ok(_)) => Err(broken_off(Error::corrupt("the content is longer than its root says"))),
+            Some(Err(e)) => Err(broken_off(e)),
+            None => Err(broken_off(Error::corrupt("the content is shorter than its root says"))),
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.remaining == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.remaining)
+    }
+}
+
+/// Logs why an answer breaks off after its head was sent: the client cannot be told any more.
+fn broken_off(error: Error) -> Error {
+    tracing::warn!(error = %error, "an answer was broken off after its head was sent");
+    error
+}
+
+/// The trailer that carries the reason why a stream of the RPC broke off.
+pub(crate) const X_STREAM_ERROR: HeaderName = HeaderName::from_static("x-stream-error");
+
+/// A body of unknown length. When the stream fails, a client that takes trailers gets the reason in `X-Stream-Error`;
+/// for others the connection is reset, so that the end never looks clean.
+pub(crate) struct Chunked<S> {
+    stream: S,
+    takes_trailers: bool,
+    ended: bool,
+}
+
+impl<S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static> Chunked<S> {
+    pub(crate) fn body(stream: S, takes_trailers: bool) -> Body {
+        Body::new(Self { stream, takes_trailers, ended: false })
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Chunked<S> {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(self.stream.poll_next_unpin(cx)) {
+            Some(Ok(piece)) => Some(Ok(Frame::data(piece))),
+            Some(Err(e)) if self.takes_trailers => {
+                self.ended = true;
+                let mut trailers = HeaderMap::with_capacity(1);
+                trailers.insert(X_STREAM_ERROR, header_text(e.message()));
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            Some(Err(e)) => Some(Err(broken_off(e))),
+            None => None,
+        })
+    }
+}
+
+/// `text` as a header value; what no header may hold becomes `?`.
+pub(crate) fn header_text(text: &str) -> HeaderValue {
+    let safe: String = text.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' }).collect();
+    HeaderValue::try_from(safe).unwrap_or_else(|_| HeaderValue::from_static("?"))
+}
+
+pin_project! {
+    /// A body that reports how many bytes went through it, when it ends or is dropped.
+    pub(crate) struct Observed<F: FnMut(u64)> {
+        #[pin]
+        inner: Body,
+        bytes: u64,
+        report: F,
+    }
+
+    impl<F: FnMut(u64)> PinnedDrop for Observed<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            (this.report)(*this.bytes);
+        }
+    }
+}
+
+impl<F: FnMut(u64)> Observed<F> {
+    pub(crate) fn new(inner: Body, report: F) -> Self {
+        Self { inner, bytes: 0, report }
+    }
+}
+
+impl<F: FnMut(u64)> HttpBody for Observed<F> {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.project();
+        let frame = ready!(this.inner.poll_frame(cx));
+        if let Some(Ok(frame)) = &frame {
+            *this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The pieces of a request's body, with failures in words for the client.
+pub(crate) fn pieces(body: Body) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
+    body.into_data_stream()
+        .map(|piece| piece.map_err(|e| Error::invalid("the request's body broke off before its end").with_source(e)))
+}
+
+/// The whole of a request's body.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`] over `limit` bytes.
+pub(crate) async fn whole(body: Body, limit: usize) -> Result<Bytes> {
+    let declared = http_body::Body::size_hint(&body).lower();
+    let too_large =
+        || Error::new(ErrorKind::TooLarge, format!("the request's body is over the limit of {limit} bytes"));
+    if declared > limit as u64 {
+        return Err(too_large());
+    }
+    let limited = http_body_util::Limited::new(body, limit);
+    match http_body_util::BodyExt::collect(limited).await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(e) if e.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Err(e) => Err(Error::invalid("the request's body broke off before its end").with_source(e)),
+    }
+}

@@ -1,0 +1,31 @@
+//! The `[gateway]` section.
+
+use ipfrs_core::{Error, Result};
+use serde::Deserialize;
+
+/// `[gateway]`: bounds of gateway answers.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// Most ranges that one request may ask for; a request with more gets the whole file, as RFC 9110 (14.2) allows.
+    pub max_ranges: usize,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self { max_ranges: 32 }
+    }
+}
+
+impl GatewayConfig {
+    /// Checks the range.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    pub fn validate(&self) -> Result<()> {
+        if (1..=1_000).contains(&self.max_ranges) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!("gateway.max_ranges = {}: accepted are 1 to 1000", self.max_ranges)))
+    }
+}

@@ -1,0 +1,183 @@
+//! The one table from errors to HTTP: statuses, and the three forms that an error takes.
+//!
+//! * [`GatewayError`]: text, under `/ipfs` and for routes that do not exist.
+//! * [`RpcError`]: Kubo's `{"Message","Code","Type"}`, under `/api/v0`.
+//! * [`Problem`]: `application/problem+json` (RFC 9457), under `/v1`.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, StatusCode};
+use ipfrs_core::{Error, ErrorKind};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::request_id::RequestId;
+
+/// The HTTP status of each kind of error.
+pub(crate) fn status(kind: ErrorKind) -> StatusCode {
+    match kind {
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
+        ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorKind::Forbidden => StatusCode::FORBIDDEN,
+        ErrorKind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::Conflict => StatusCode::CONFLICT,
+        ErrorKind::Gone => StatusCode::GONE,
+        ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        ErrorKind::Corrupt | ErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// Logs what the operator must see; what a client did wrong is the client's to see.
+fn log(error: &Error, status: StatusCode) {
+    if status.is_server_error() && !matches!(error.kind(), ErrorKind::Unsupported) {
+        let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+        tracing::error!(kind = %error.kind(), %error, cause, "a request failed");
+    }
+}
+
+fn finish(mut response: Response, status: StatusCode) -> Response {
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// An error as text.
+#[derive(Debug)]
+pub(crate) struct GatewayError(pub(crate) Error);
+
+impl From<Error> for GatewayError {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for GatewayError {
+    fn into_response(self) -> Response {
+        let status = status(self.0.kind());
+        log(&self.0, status);
+        finish(format!("{}\n", self.0).into_response(), status)
+    }
+}
+
+/// 405 with the methods that are allowed, as text.
+pub(crate) fn method_not_allowed(allow: &'static str) -> Response {
+    let text = format!("method not allowed: use {allow}\n");
+    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, HeaderValue::from_static(allow))], text).into_response()
+}
+
+/// An error of a command of the RPC.
+#[derive(Debug)]
+pub(crate) enum RpcError {
+    /// The command ran and failed.
+    Command(Error),
+    /// The request could not be read as a command: Kubo answers that as text with status 400.
+    Request(String),
+}
+
+impl From<Error> for RpcError {
+    fn from(error: Error) -> Self {
+        Self::Command(error)
+    }
+}
+
+/// The body of a failed command.
+#[derive(Debug, Serialize)]
+pub(crate) struct RpcErrorBody {
+    #[serde(rename = "Message")]
+    message: String,
+    #[serde(rename = "Code")]
+    code: u8,
+    #[serde(rename = "Type")]
+    kind: &'static str,
+}
+
+impl RpcErrorBody {
+    pub(crate) fn of(error: &Error) -> Self {
+        Self { message: error.to_string(), code: rpc_status(error.kind()).1, kind: "error" }
+    }
+}
+
+/// Kubo answers a command's failure with 500 whatever the reason; the codes are those of go-ipfs-cmds.
+fn rpc_status(kind: ErrorKind) -> (StatusCode, u8) {
+    match kind {
+        ErrorKind::RateLimited => (StatusCode::TOO_MANY_REQUESTS, 3),
+        ErrorKind::Forbidden | ErrorKind::Unauthenticated => (StatusCode::FORBIDDEN, 4),
+        ErrorKind::NotFound
+        | ErrorKind::InvalidInput
+        | ErrorKind::Unsupported
+        | ErrorKind::TooLarge
+        | ErrorKind::Conflict
+        | ErrorKind::Gone
+        | ErrorKind::Timeout
+        | ErrorKind::Unavailable
+        | ErrorKind::Corrupt
+        | ErrorKind::NoSpace
+        | ErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, 0),
+    }
+}
+
+impl IntoResponse for RpcError {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Command(error) => {
+                let table = status(error.kind());
+                log(&error, table);
+                finish(Json(RpcErrorBody::of(&error)).into_response(), rpc_status(error.kind()).0)
+            }
+            Self::Request(text) => finish(format!("{text}\n").into_response(), StatusCode::BAD_REQUEST),
+        }
+    }
+}
+
+/// An error of the native API, with members of its own where a route documents some.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) error: Error,
+    pub(crate) request_id: RequestId,
+    pub(crate) members: Map<String, Value>,
+}
+
+impl Problem {
+    pub(crate) fn new(error: Error, request_id: &RequestId) -> Self {
+        Self { error, request_id: request_id.clone(), members: Map::new() }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = status(self.error.kind());
+        log(&self.error, status);
+        problem(status, self.error.kind().code(), self.error.message(), &self.request_id, self.members)
+    }
+}
+
+/// A problem document. `type` is `about:blank`: the status and `code` say which problem it is.
+pub(crate) fn problem(
+    status: StatusCode,
+    code: &str,
+    detail: &str,
+    request_id: &RequestId,
+    members: Map<String, Value>,
+) -> Response {
+    let mut document = Map::new();
+    document.insert("type".into(), "about:blank".into());
+    document.insert("title".into(), status.canonical_reason().unwrap_or("Error").into());
+    document.insert("status".into(), status.as_u16().into());
+    document.insert("detail".into(), detail.into());
+    document.insert("code".into(), code.into());
+    document.insert("request_id".into(), request_id.as_str().into());
+    document.extend(members);
+    let mut response = finish(Json(Value::Object(document)).into_response(), status);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response
+}

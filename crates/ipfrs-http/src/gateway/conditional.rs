@@ -1,0 +1,69 @@
+//! Conditional requests (RFC 9110, section 13).
+
+use http::HeaderMap;
+use http::header::{IF_NONE_MATCH, IF_RANGE};
+
+/// Whether `If-None-Match` names `etag`: a list, `*`, weak or strong.
+pub(super) fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
+    let values = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(entity_tags).any(|tag| tag == "*" || opaque(tag) == opaque(etag))
+}
+
+/// Whether `Range` is to be looked at: `If-Range` is absent or names `etag` strongly.
+pub(super) fn range_applies(headers: &HeaderMap, etag: &str) -> bool {
+    match headers.get(IF_RANGE).map(|value| value.to_str()) {
+        None => true,
+        Some(Ok(tag)) => tag.trim() == etag && !etag.starts_with("W/"),
+        Some(Err(_)) => false,
+    }
+}
+
+/// Splits a list of entity tags; commas may stand inside the quotes of a tag.
+fn entity_tags(list: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    list.split(move |c| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    })
+    .map(str::trim)
+    .filter(|tag| !tag.is_empty())
+}
+
+fn opaque(tag: &str) -> &str {
+    tag.strip_prefix("W/").unwrap_or(tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn with(name: http::HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn if_none_match_takes_lists_weak_tags_and_the_star() {
+        for (value, expected) in [
+            ("\"a\"", true),
+            ("W/\"a\"", true),
+            ("\"b\", \"a\"", true),
+            ("\"b,\", W/\"a\"", true),
+            ("*", true),
+            ("\"b\"", false),
+            ("a", false),
+            ("", false),
+        ] {
+            assert_eq!(if_none_match(&with(IF_NONE_MATCH, value), "\"a\""), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn if_range_needs_the_same_strong_tag() {
+        assert!(range_applies(&HeaderMap::new(), "\"a\""));
+        assert!(range_applies(&with(IF_RANGE, "\"a\""), "\"a\""));
+        assert!(!range_applies(&with(IF_RANGE, "\"b\""), "\"a\""));
+        assert!(!range_applies(&with(IF_RANGE, "W/\"a\""), "W/\"a\""));
+        assert!(!range_applies(&with(IF_RANGE, "Wed, 21 Oct 2015 07:28:00 GMT"), "\"a\""));
+    }
+}

@@ -1,0 +1,57 @@
+//! Content types: by name, else by the first bytes.
+
+use http::HeaderValue;
+
+/// Bytes of content that are looked at.
+pub(super) const SNIFF_BYTES: u64 = 3_072;
+
+/// The type that a file name's extension stands for; text gets its charset.
+pub(super) fn by_name(name: &str) -> Option<HeaderValue> {
+    let mime = mime_guess::from_path(name).first()?;
+    HeaderValue::try_from(with_charset(mime.essence_str())).ok()
+}
+
+/// The type that content looks like (<https://mimesniff.spec.whatwg.org>, by magic numbers): text when it is UTF-8
+/// without control characters, else `application/octet-stream`.
+pub(super) fn by_content(head: &[u8]) -> HeaderValue {
+    let head = &head[..head.len().min(SNIFF_BYTES as usize)];
+    if let Some(kind) = infer::get(head) {
+        return HeaderValue::try_from(with_charset(kind.mime_type()))
+            .unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
+    }
+    HeaderValue::from_static(if is_text(head) { "text/plain; charset=utf-8" } else { "application/octet-stream" })
+}
+
+fn with_charset(mime: &str) -> String {
+    let is_text = mime.starts_with("text/") || matches!(mime, "application/javascript" | "image/svg+xml");
+    if is_text { format!("{mime}; charset=utf-8") } else { mime.to_owned() }
+}
+
+fn is_text(head: &[u8]) -> bool {
+    let valid = match std::str::from_utf8(head) {
+        Ok(_) => head,
+        // A character may be cut by the end of the head.
+        Err(e) if e.error_len().is_none() => &head[..e.valid_up_to()],
+        Err(_) => return false,
+    };
+    !valid.iter().any(|b| matches!(b, 0..=8 | 0x0e..=0x1a | 0x1c..=0x1f))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_come_from_names_and_from_content() {
+        assert_eq!(by_name("a.txt").unwrap(), "text/plain; charset=utf-8");
+        assert_eq!(by_name("a.b.PNG").unwrap(), "image/png");
+        assert_eq!(by_name("style.css").unwrap(), "text/css; charset=utf-8");
+        assert_eq!(by_name("README"), None);
+        assert_eq!(by_content(b"hello \xc3\xa9\n"), "text/plain; charset=utf-8");
+        assert_eq!(by_content(b"cut in a character \xc3"), "text/plain; charset=utf-8");
+        assert_eq!(by_content(b""), "text/plain; charset=utf-8");
+        assert_eq!(by_content(b"<!DOCTYPE html><html>"), "text/html; charset=utf-8");
+        assert_eq!(by_content(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), "image/png");
+        assert_eq!(by_content(b"\0\x01\x02\x03"), "application/octet-stream");
+    }
+}

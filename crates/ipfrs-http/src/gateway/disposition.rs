@@ -1,0 +1,41 @@
+//! `Content-Disposition` (RFC 6266).
+
+use http::HeaderValue;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::body::header_text;
+
+/// What RFC 8187 allows unencoded in an extended value.
+const ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
+/// `kind; filename="ascii"; filename*=UTF-8''encoded`: the first form for old clients, the second with every character.
+pub(super) fn header(kind: &str, name: &str) -> HeaderValue {
+    let plain = |c: char| if (' '..='~').contains(&c) && !matches!(c, '"' | '\\' | '/') { c } else { '_' };
+    let ascii: String = name.chars().map(plain).collect();
+    header_text(&format!("{kind}; filename=\"{ascii}\"; filename*=UTF-8''{}", utf8_percent_encode(name, ATTR_CHAR)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_an_ascii_and_a_utf8_form_and_cannot_leave_its_quotes() {
+        assert_eq!(
+            header("inline", "tést \"x\"\r\n.txt"),
+            "inline; filename=\"t_st _x___.txt\"; filename*=UTF-8''t%C3%A9st%20%22x%22%0D%0A.txt"
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! `GET /ipfs/{cid}[/path]`: the path gateway (<https://specs.ipfs.tech/http-gateways/path-gateway/>).
+
+mod conditional;
+mod content_type;
+mod disposition;
+pub(crate) mod listing;
+mod payload;
+mod range;
+mod request;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, LOCATION};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::{Object, ObjectKind};
+
+use crate::body::header_text;
+use crate::error::{GatewayError, method_not_allowed};
+use crate::router::AppState;
+use payload::Payload;
+use request::{Format, GatewayRequest};
+
+const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
+const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
+const X_CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
+/// How long a listing may be kept: it changes with the version of the daemon that draws it.
+const LISTING_CACHE_CONTROL: &str = "public, max-age=604800, stale-while-revalidate=2678400";
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+/// `GET /`: where to go from here.
+pub(crate) async fn welcome() -> &'static str {
+    "ipfrs gateway\n\n  /ipfs/{cid}[/path]   content\n  /api/v0/...          Kubo RPC (POST)\n  \
+     /v1/block/batch/...  batches of blocks (POST)\n  /health              health\n  /metrics             metrics\n"
+}
+
+/// Answers every method under `/ipfs/`.
+pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
+    match *request.method() {
+        Method::GET | Method::HEAD => {}
+        Method::OPTIONS => return (StatusCode::NO_CONTENT, [(http::header::ALLOW, ALLOW)]).into_response(),
+        _ => return method_not_allowed(ALLOW),
+    }
+    let (parts, _) = request.into_parts();
+    let answer = match GatewayRequest::parse(&parts) {
+        Ok(request) => serve(&state, &request, &parts.headers).await,
+        Err(e) => Err(e),
+    };
+    answer.unwrap_or_else(|e| GatewayError(e).into_response())
+}
+
+async fn serve(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap) -> Result<Response> {
+    let object = state.node.resolve(&request.path).await?;
+    if request.format == Format::Raw {
+        return raw(state, request, headers, object);
+    }
+    match &object.kind {
+        ObjectKind::File(file) => {
+            let file = Payload::File(file.clone());
+            deserialised(state, request, headers, &object, file, request.file_name()).await
+        }
+        ObjectKind::Symlink(target) => {
+            let mut answer = Answer::new(state, request, &object, etag(&object, ""));
+            answer.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
+            answer.payload(state, headers, Payload::Bytes(target.clone()))
+        }
+        ObjectKind::Directory(_) => directory(state, request, headers, object).await,
+        ObjectKind::Other => {
+            Err(Error::unsupported(format!("{} is not UnixFS: ask for its block with ?format=raw", request.path)))
+        }
+    }
+}
+
+/// A block as it is stored: `?format=raw` or `Accept: application/vnd.ipld.raw`.
+fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap, object: Object) -> Result<Response> {
+    let mut answer = Answer::new(state, request, &object, etag(&object, ".raw"));
+    answer.set(CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.raw"));
+    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let name = request.filename.clone().unwrap_or_else(|| format!("{}.bin", object.cid));
+    answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
+    answer.payload(state, headers, Payload::Bytes(object.block))
+}
+
+/// A file, with the `Content-Type` that its name or its first bytes give. `etag_of` is the file, or the directory
+/// whose index it is.
+async fn deserialised(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    headers: &HeaderMap,
+    etag_of: &Object,
+    file: Payload,
+    name: Option<&str>,
+) -> Result<Response> {
+    let mut answer = Answer::new(state, request, etag_of, etag(etag_of, ""));
+    if answer.is_not_modified(headers) {
+        return Ok(answer.not_modified());
+    }
+    let content_type = match name.and_then(content_type::by_name) {
+        Some(by_name) => by_name,
+        None => content_type::by_content(&file.head(&state.node).await),
+    };
+    answer.set(CONTENT_TYPE, content_type);
+    if request.download || request.filename.is_some() {
+        let kind = if request.download { "attachment" } else { "inline" };
+        let fallback = || request.path.segments().last().cloned().unwrap_or_else(|| etag_of.cid.to_string());
+        let name = request.filename.clone().unwrap_or_else(fallback);
+        answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
+    }
+    answer.payload(state, headers, file)
+}
+
+async fn directory(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    headers: &HeaderMap,
+    object: Object,
+) -> Result<Response> {
+    if !request.ends_with_slash {
+        return Ok(redirect_to_slash(request));
+    }
+    match state.node.resolve(&request.path.join("index.html")).await {
+        Ok(Object { kind: ObjectKind::File(index), .. }) => {
+            let index = Payload::File(index);
+            return deserialised(state, request, headers, &object, index, Some("index.html")).await;
+        }
+        Ok(_) => {}
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let etag = format!("\"DirIndex-{}_CID-{}\"", state.listing.version(), object.cid);
+    let mut answer = Answer::new(state, request, &object, etag);
+    answer.set(CACHE_CONTROL, HeaderValue::from_static(LISTING_CACHE_CONTROL));
+    if answer.is_not_modified(headers) {
+        return Ok(answer.not_modified());
+    }
+    answer.set(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    answer.set(http::header::CONTENT_SECURITY_POLICY, state.listing.content_security_policy());
+    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    answer.set(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    let body =
+        if request.is_head { axum::body::Body::empty() } else { state.listing.body(&state.node, request, &object)? };
+    Ok(answer.into_response(StatusCode::OK, body))
+}
+
+/// 301 to the same place with a slash at its end, so that relative links in the page work.
+fn redirect_to_slash(request: &GatewayRequest<'_>) -> Response {
+    let query = request.query.map(|query| format!("?{query}")).unwrap_or_default();
+    let location = header_text(&format!("{}/{query}", request.raw_path));
+    (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response()
+}
+
+fn etag(object: &Object, suffix: &str) -> String {
+    format!("\"{}{suffix}\"", object.cid)
+}
+
+/// An answer whose headers are being gathered.
+struct Answer {
+    headers: HeaderMap,
+    etag: String,
+    is_head: bool,
+    max_ranges: usize,
+}
+
+impl Answer {
+    /// The headers that every answer about content has.
+    fn new(state: &AppState, request: &GatewayRequest<'_>, object: &Object, etag: String) -> Self {
+        let mut headers = HeaderMap::with_capacity(12);
+        headers.insert(ETAG, header_text(&etag));
+        headers.insert(CACHE_CONTROL, state.immutable.clone());
+        headers.insert(X_IPFS_PATH, header_text(request.raw_path));
+        let roots: Vec<_> = object.roots.iter().map(ToString::to_string).collect();
+        headers.insert(X_IPFS_ROOTS, header_text(&roots.join(",")));
+        Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
+    }
+
+    fn set(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.insert(name, value);
+    }
+
+    fn is_not_modified(&self, request: &HeaderMap) -> bool {
+        conditional::if_none_match(request, &self.etag)
+    }
+
+    /// 304, with the headers that RFC 9110 (15.4.5) asks to repeat.
+    fn not_modified(mut self) -> Response {
+        self.headers.remove(CONTENT_TYPE);
+        self.headers.remove(CONTENT_DISPOSITION);
+        self.into_response(StatusCode::NOT_MODIFIED, axum::body::Body::empty())
+    }
+
+    /// The payload, or the ranges of it that were asked for.
+    fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
+        if self.is_not_modified(request) {
+            return Ok(self.not_modified());
+        }
+        self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        let asked = conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();
+        let ranges = range::parse(asked, payload.size(), self.max_ranges);
+        let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head);
+        Ok(self.into_response(status, body))
+    }
+
+    fn into_response(self, status: StatusCode, body: axum::body::Body) -> Response {
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = self.headers;
+        response
+    }
+}

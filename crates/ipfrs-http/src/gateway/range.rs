@@ -1,0 +1,107 @@
+//! The `Range` header (RFC 9110, section 14).
+
+use http::HeaderValue;
+use ipfrs_node::Span;
+
+/// What is to be sent of a payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ranges {
+    /// All of it: no range was asked for, or none that has to be honoured.
+    Whole,
+    /// One part.
+    One(Span),
+    /// Several parts, in the order asked.
+    Many(Vec<Span>),
+    /// None of the ranges lies within the payload.
+    Unsatisfiable,
+}
+
+/// Reads `Range` for a payload of `size` bytes. Other units, syntax errors, more than `max` ranges, and ranges that add
+/// up to more than the payload are ignored, as the RFC allows; so is any range of an empty payload, since some clients
+/// send one with every request.
+pub(super) fn parse(header: Option<&HeaderValue>, size: u64, max: usize) -> Ranges {
+    let Some(specs) = header.and_then(|value| value.to_str().ok()).and_then(|value| value.strip_prefix("bytes="))
+    else {
+        return Ranges::Whole;
+    };
+    if size == 0 {
+        return Ranges::Whole;
+    }
+    let mut spans = Vec::new();
+    for spec in specs.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
+        match span(spec, size) {
+            Some(Some(span)) if spans.len() < max => spans.push(span),
+            Some(None) => {}
+            _ => return Ranges::Whole,
+        }
+    }
+    let total = spans.iter().fold(0_u64, |sum, span| sum.saturating_add(span.len));
+    match spans.as_slice() {
+        [] => Ranges::Unsatisfiable,
+        [one] => Ranges::One(*one),
+        _ if total > size => Ranges::Whole,
+        _ => Ranges::Many(spans),
+    }
+}
+
+/// One range: `None` when it is malformed, `Some(None)` when it lies outside.
+fn span(spec: &str, size: u64) -> Option<Option<Span>> {
+    let (first, last) = spec.split_once('-')?;
+    if first.is_empty() {
+        let suffix = number(last)?.min(size);
+        return Some((suffix > 0).then(|| Span { start: size - suffix, len: suffix }));
+    }
+    let first = number(first)?;
+    let last = if last.is_empty() { u64::MAX } else { number(last)? };
+    if last < first {
+        return None;
+    }
+    Some((first < size).then(|| Span { start: first, len: last.min(size - 1) - first + 1 }))
+}
+
+/// Digits only: `u64::from_str` would take a sign. A number over 2^64 is as good as the largest.
+fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(header: &'static str, size: u64) -> Ranges {
+        parse(Some(&HeaderValue::from_static(header)), size, 3)
+    }
+
+    fn one(start: u64, len: u64) -> Ranges {
+        Ranges::One(Span { start, len })
+    }
+
+    #[test]
+    fn ranges_are_read_as_the_rfc_says() {
+        for (header, size, expected) in [
+            ("bytes=0-0", 10, one(0, 1)),
+            ("bytes=0-", 10, one(0, 10)),
+            ("bytes=3-5", 10, one(3, 3)),
+            ("bytes=9-100", 10, one(9, 1)),
+            ("bytes=-3", 10, one(7, 3)),
+            ("bytes=-30", 10, one(0, 10)),
+            ("bytes=0-99999999999999999999999", 10, one(0, 10)),
+            ("bytes=10-", 10, Ranges::Unsatisfiable),
+            ("bytes=99999999999999999999999-", 10, Ranges::Unsatisfiable),
+            ("bytes=-0", 10, Ranges::Unsatisfiable),
+            ("bytes=5-3", 10, Ranges::Whole),
+            ("bytes=a-b", 10, Ranges::Whole),
+            ("bytes=+1-2", 10, Ranges::Whole),
+            ("bytes=1", 10, Ranges::Whole),
+            ("items=0-1", 10, Ranges::Whole),
+            ("bytes=0-1", 0, Ranges::Whole),
+            ("bytes=0-1,20-30", 10, one(0, 2)),
+            ("bytes=0-8,0-8", 10, Ranges::Whole),
+            ("bytes=0-0,1-1,2-2,3-3", 10, Ranges::Whole),
+            ("bytes=0-1, -2", 10, Ranges::Many(vec![Span { start: 0, len: 2 }, Span { start: 8, len: 2 }])),
+        ] {
+            assert_eq!(ranges(header, size), expected, "{header} of {size}");
+        }
+    }
+}

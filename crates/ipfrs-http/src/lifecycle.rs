@@ -1,0 +1,47 @@
+//! Where the daemon is between start and end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+/// Readiness, and the wish to end. Clones share it: the composition root drives it, handlers read it.
+#[derive(Debug, Clone, Default)]
+pub struct Lifecycle {
+    ready: Arc<AtomicBool>,
+    end: CancellationToken,
+}
+
+impl Lifecycle {
+    /// Not ready, not ending.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on requests are welcome.
+    pub fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    /// From now on new work should go elsewhere: readiness probes fail.
+    pub fn drain(&self) {
+        self.ready.store(false, Ordering::Release);
+    }
+
+    /// Whether requests are welcome.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Asks the daemon to end, as SIGTERM does.
+    pub fn request_shutdown(&self) {
+        self.end.cancel();
+    }
+
+    /// Completes once somebody has asked the daemon to end.
+    pub async fn shutdown_requested(&self) {
+        self.end.cancelled().await;
+    }
+}

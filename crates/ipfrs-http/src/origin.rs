@@ -1,0 +1,69 @@
+//! Protection against pages that make a browser send requests (CSRF), with the rules of Kubo's RPC.
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::header::{ORIGIN, REFERER, USER_AGENT};
+use http::{HeaderMap, Method, StatusCode, Uri};
+
+use crate::router::AppState;
+
+/// Whether a request may change something, by what the browser says of the page that sent it.
+///
+/// Allowed are pages of the daemon itself (localhost, 127.0.0.1 or `[::1]` on its own port) and clients that are no
+/// browser: those send neither `Origin` nor `Referer`, and a `User-Agent` that does not start with `Mozilla`.
+pub(crate) fn is_allowed(headers: &HeaderMap, port: u16) -> bool {
+    let header = |name| headers.get(name).map(|value: &http::HeaderValue| value.to_str().unwrap_or("invalid"));
+    match (header(ORIGIN), header(REFERER)) {
+        (Some(origin), _) => is_own_page(origin, port),
+        (None, Some(referer)) => is_own_page(referer, port),
+        (None, None) => !header(USER_AGENT).is_some_and(|agent| agent.starts_with("Mozilla")),
+    }
+}
+
+fn is_own_page(url: &str, port: u16) -> bool {
+    let Ok(uri) = url.parse::<Uri>() else { return false };
+    let is_local = matches!(uri.host(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    is_local && uri.port_u16().unwrap_or(default_port) == port
+}
+
+/// Refuses requests other than GET, HEAD and OPTIONS that a foreign page made a browser send.
+pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    if is_safe || is_allowed(request.headers(), state.port) {
+        return next.run(request).await;
+    }
+    let why =
+        "403 - Forbidden: the request comes from a page that is not this daemon's (Origin, Referer or a browser)\n";
+    (StatusCode::FORBIDDEN, why).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(pairs: &[(&'static str, &'static str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, http::HeaderValue::from_static(value));
+        }
+        is_allowed(&headers, 8080)
+    }
+
+    #[test]
+    fn only_own_pages_and_clients_that_are_no_browser_may_call() {
+        assert!(allowed(&[]));
+        assert!(allowed(&[("user-agent", "curl/8")]));
+        assert!(allowed(&[("origin", "http://localhost:8080")]));
+        assert!(allowed(&[("origin", "http://127.0.0.1:8080"), ("user-agent", "Mozilla/5.0")]));
+        assert!(allowed(&[("referer", "http://[::1]:8080/ipfs/x")]));
+        assert!(!allowed(&[("user-agent", "Mozilla/5.0")]));
+        assert!(!allowed(&[("origin", "http://localhost:8081")]));
+        assert!(!allowed(&[("origin", "http://localhost")]));
+        assert!(!allowed(&[("origin", "https://example.com:8080")]));
+        assert!(!allowed(&[("origin", "null")]));
+        assert!(!allowed(&[("referer", "http://example.com/?http://localhost:8080")]));
+        assert!(!allowed(&[("origin", "http://localhost.example.com:8080")]));
+    }
+}

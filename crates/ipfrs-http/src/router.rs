@@ -1,0 +1,114 @@
+//! The routes, on one screen.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use http::{HeaderValue, StatusCode};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::Node;
+use prometheus::Registry;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::error::GatewayError;
+use crate::gateway::listing::Listing;
+use crate::request_id::RequestIds;
+use crate::{GatewayConfig, HttpMetrics, Lifecycle, gateway, health, metrics, origin, rpc, v1};
+
+/// What every handler can reach. Cloning shares it.
+#[derive(Debug, Clone)]
+pub(crate) struct AppState(Arc<Shared>);
+
+/// The handles behind [`AppState`].
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Everything that content is asked of.
+    pub(crate) node: Node,
+    /// HTTP metrics.
+    pub(crate) metrics: HttpMetrics,
+    /// The process's one registry, for `/metrics`.
+    pub(crate) registry: Registry,
+    /// Readiness and shutdown.
+    pub(crate) lifecycle: Lifecycle,
+    /// Makes request and transaction IDs.
+    pub(crate) request_ids: RequestIds,
+    /// The port that own pages come from.
+    pub(crate) port: u16,
+    /// Bounds of gateway answers.
+    pub(crate) config: GatewayConfig,
+    /// `Cache-Control` of immutable answers.
+    pub(crate) immutable: HeaderValue,
+    /// The fixed parts of directory listings.
+    pub(crate) listing: Listing,
+}
+
+impl Deref for AppState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// The front-end, ready to be bound.
+#[derive(Debug)]
+pub struct App {
+    /// All routes.
+    pub router: Router,
+    /// The metrics that whoever accepts connections keeps.
+    pub metrics: HttpMetrics,
+}
+
+/// Builds the front-end over a node. `port` is the one it will be bound to: pages from there may call the RPC.
+///
+/// # Errors
+/// When `config` is out of range or the metrics are registered already.
+pub fn app(node: Node, config: &GatewayConfig, port: u16, lifecycle: Lifecycle, registry: &Registry) -> Result<App> {
+    config.validate()?;
+    let metrics = HttpMetrics::register(registry)?;
+    let max_age = node.config().cache.max_age_seconds;
+    let state = AppState(Arc::new(Shared {
+        node,
+        metrics: metrics.clone(),
+        registry: registry.clone(),
+        lifecycle,
+        request_ids: RequestIds::new(),
+        port,
+        config: config.clone(),
+        immutable: HeaderValue::try_from(format!("public, max-age={max_age}, immutable"))
+            .map_err(|e| Error::internal("Cache-Control could not be made").with_source(e))?,
+        listing: Listing::new(),
+    }));
+    let guard = from_fn_with_state(state.clone(), origin::guard);
+    let router = Router::new()
+        .route("/ipfs/{*path}", any(gateway::handle))
+        .nest("/api/v0", rpc::router().layer(guard.clone()).layer(from_fn(rpc::only_post)))
+        .nest("/v1", v1::router().layer(guard))
+        .route("/health", get(health::health))
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .route("/", get(gateway::welcome))
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(state.clone(), metrics::observe))
+        .with_state(state);
+    Ok(App { router, metrics })
+}
+
+async fn no_such_route(uri: http::Uri) -> GatewayError {
+    GatewayError(Error::not_found(format!(
+        "no route {}: content is under /ipfs/{{cid}}, the RPC under /api/v0, the native API under /v1",
+        uri.path()
+    )))
+}
+
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked: this is a defect");
+    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: the daemon's log says more\n").into_response()
+}

@@ -1,0 +1,163 @@
+//! `add`: imports files and directory trees.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{AddOptions, AddSession, Added};
+use serde::Serialize;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::args::{Args, Render};
+use super::{Answer, add_multipart, output};
+use crate::body;
+use crate::error::RpcError;
+use crate::router::AppState;
+
+/// Options that change content IDs or places and are not offered.
+const REFUSED: [&str; 10] = [
+    "trickle",
+    "inline",
+    "nocopy",
+    "fscache",
+    "to-files",
+    "preserve-mode",
+    "preserve-mtime",
+    "mode",
+    "mtime",
+    "pin-name",
+];
+
+/// Least time between two progress lines: a client that does not read them costs little memory.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct AddedLine<'a> {
+    name: &'a str,
+    hash: String,
+    size: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ProgressLine<'a> {
+    name: &'a str,
+    bytes: u64,
+}
+
+/// `add`: a multipart body with files, directories and symlinks, or any other body as one unnamed file. A line is sent
+/// for each file once it is durable, and for each directory at the end.
+pub(super) async fn add(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    let options = options(&args)?;
+    let boundary = add_multipart::boundary(request.headers())?;
+    let session = state.node.add(options).await?;
+    let (sender, receiver) = unbounded_channel();
+    let reporter = Reporter {
+        lines: sender,
+        render: args.render,
+        progress: args.bool("progress")?.unwrap_or(false),
+        silent: args.bool("silent")?.unwrap_or(false),
+        last_progress: Instant::now(),
+    };
+    // A task of its own: an import goes on while the client is not reading lines, as clients that send everything
+    // before they read anything need. Dropping the handle, with the answer, ends it.
+    let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, request.into_body(), boundary)));
+    answer(task, receiver, args.takes_trailers).await
+}
+
+fn options(args: &Args) -> Result<AddOptions, RpcError> {
+    args.refuse(&REFUSED)?;
+    Ok(AddOptions {
+        profile: args.text("profile").map(str::parse).transpose()?,
+        cid_version: args.get("cid-version")?,
+        raw_leaves: args.bool("raw-leaves")?,
+        chunker: args.text("chunker").map(str::parse).transpose()?,
+        hash: args.text("hash").map(HashFunction::from_name).transpose()?,
+        max_file_links: args.get("max-file-links")?,
+        max_directory_links: args.get("max-directory-links")?,
+        hamt_fanout: args.get("max-hamt-fanout")?,
+        only_hash: args.bool("only-hash")?.unwrap_or(false),
+        wrap_with_directory: args.bool("wrap-with-directory")?.unwrap_or(false),
+    })
+}
+
+async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, boundary: Option<String>) {
+    let imported = match boundary {
+        Some(boundary) => add_multipart::import(&mut session, &mut reporter, body.into_data_stream(), boundary).await,
+        None => session.file("", body::pieces(body), |bytes| reporter.progress("", bytes)).await,
+    };
+    let finished = match imported {
+        Ok(()) => session.finish().await,
+        Err(e) => Err(e),
+    };
+    let told = finished.and_then(|added| added.iter().try_for_each(|added| reporter.added(added)));
+    if let Err(e) = told {
+        reporter.send(Err(e));
+    }
+}
+
+/// The answer's head waits for the first line, so that an import that fails at once fails with a status.
+async fn answer(
+    task: AbortOnDropHandle<()>,
+    mut lines: UnboundedReceiver<Result<Bytes>>,
+    takes_trailers: bool,
+) -> Result<Response, RpcError> {
+    let first = lines.recv().await.transpose()?;
+    let rest = stream::unfold(Some((lines, task)), |state| async move {
+        let (mut lines, task) = state?;
+        match lines.recv().await {
+            Some(line) => Some((line, Some((lines, task)))),
+            // The import is over; had it panicked, the end must not look clean.
+            None => match task.await {
+                Ok(()) => None,
+                Err(e) => Some((Err(Error::internal("the import failed").with_source(e)), None)),
+            },
+        }
+    });
+    Ok(output::objects(stream::iter(first.map(Ok)).chain(rest).boxed(), takes_trailers))
+}
+
+/// Tells the client what has been imported.
+pub(super) struct Reporter {
+    lines: UnboundedSender<Result<Bytes>>,
+    render: Render,
+    progress: bool,
+    silent: bool,
+    last_progress: Instant,
+}
+
+impl Reporter {
+    /// Tells of the files that have become durable.
+    pub(super) fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
+        session.acknowledged().iter().try_for_each(|added| self.added(added))
+    }
+
+    /// Tells how far a file is.
+    pub(super) fn progress(&mut self, name: &str, bytes: u64) {
+        if !self.progress || self.last_progress.elapsed() < PROGRESS_INTERVAL {
+            return;
+        }
+        self.last_progress = Instant::now();
+        self.send(output::line(&ProgressLine { name, bytes }));
+    }
+
+    fn added(&mut self, added: &Added) -> Result<()> {
+        if !self.silent {
+            let hash = self.render.cid(&added.cid)?;
+            self.send(output::line(&AddedLine { name: &added.name, hash, size: added.size.to_string() }));
+        }
+        Ok(())
+    }
+
+    fn send(&self, line: Result<Bytes>) {
+        // Nobody listens only when the client has gone; then the import is being ended.
+        drop(self.lines.send(line));
+    }
+}

@@ -1,0 +1,119 @@
+//! Arguments and options of a command.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use http::{HeaderMap, Version};
+use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
+
+use crate::error::RpcError;
+
+/// The query of a command, and what the request's head says of its answer.
+pub(super) struct Args {
+    arguments: Vec<String>,
+    options: HashMap<String, String>,
+    /// How content IDs are written in the answer.
+    pub(super) render: Render,
+    /// Whether the client takes trailers: always with HTTP/2, with `TE: trailers` in HTTP/1.1.
+    pub(super) takes_trailers: bool,
+}
+
+impl<S: Sync> FromRequestParts<S> for Args {
+    type Rejection = RpcError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, RpcError> {
+        Self::parse(parts.uri.query().unwrap_or_default(), takes_trailers(parts.version, &parts.headers))
+    }
+}
+
+fn takes_trailers(version: Version, headers: &HeaderMap) -> bool {
+    let te = headers.get_all(http::header::TE).iter().filter_map(|value| value.to_str().ok());
+    version == Version::HTTP_2 || te.flat_map(|value| value.split(',')).any(|item| item.trim() == "trailers")
+}
+
+impl Args {
+    fn parse(query: &str, takes_trailers: bool) -> Result<Self, RpcError> {
+        let (mut arguments, mut options) = (Vec::new(), HashMap::new());
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match name {
+                Cow::Borrowed("arg") => arguments.push(value.into_owned()),
+                name => drop(options.insert(name.into_owned(), value.into_owned())),
+            }
+        }
+        let base = options.get("cid-base").map(|name| to_base(name));
+        let base = base.transpose().map_err(|e| RpcError::Request(e.to_string()))?;
+        Ok(Self { arguments, options, render: Render(base), takes_trailers })
+    }
+
+    /// The arguments, of which there must be at least one; `name` is what the message calls it.
+    pub(super) fn required(&self, name: &str) -> Result<&[String], RpcError> {
+        if self.arguments.is_empty() {
+            return Err(RpcError::Request(format!("argument {name:?} is required")));
+        }
+        Ok(&self.arguments)
+    }
+
+    /// The one argument.
+    pub(super) fn one(&self, name: &str) -> Result<&str, RpcError> {
+        match self.required(name)? {
+            [one] => Ok(one),
+            more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
+        }
+    }
+
+    /// The first argument, where there is one.
+    pub(super) fn first(&self) -> Option<&str> {
+        self.arguments.first().map(String::as_str)
+    }
+
+    /// An option as text, unless it is absent or empty.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.options.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// An option of a type with a text form.
+    pub(super) fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>, RpcError> {
+        let parse = |value: &str| {
+            value.parse().map_err(|_| RpcError::Request(format!("invalid value {value:?} for option {name:?}")))
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    /// A Boolean option, in the spellings that Go's `strconv.ParseBool` takes; present without a value is true.
+    pub(super) fn bool(&self, name: &str) -> Result<Option<bool>, RpcError> {
+        match self.options.get(name).map(String::as_str) {
+            None => Ok(None),
+            Some("" | "1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
+            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
+            Some(other) => {
+                Err(RpcError::Request(format!("invalid value {other:?} for option {name:?}: use true or false")))
+            }
+        }
+    }
+
+    /// Refuses options that would change the answer but are not offered, so that nobody gets something else unnoticed.
+    pub(super) fn refuse(&self, names: &[&str]) -> Result<()> {
+        for name in names {
+            if self.options.get(*name).is_some_and(|value| !matches!(value.as_str(), "false" | "0")) {
+                return Err(Error::unsupported(format!("option {name:?} is not offered by this version")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes content IDs in the base that `cid-base` asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Render(Option<Base>);
+
+impl Render {
+    pub(super) fn cid(self, cid: &Cid) -> Result<String> {
+        match self.0 {
+            Some(base) => cid_to_string(cid, base),
+            None => Ok(cid.to_string()),
+        }
+    }
+}

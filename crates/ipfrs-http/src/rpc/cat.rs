@@ -1,0 +1,39 @@
+//! `cat`: the bytes of files.
+
+use axum::extract::State;
+use futures::{StreamExt, stream};
+use ipfrs_core::Error;
+use ipfrs_node::{ContentPath, ObjectKind, Span};
+
+use super::args::Args;
+use super::{Answer, output};
+use crate::router::AppState;
+
+/// `cat?arg=path[&arg=...][&offset=][&length=]`: the files one after the other; offset and length apply to the whole.
+pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
+    let mut skip = args.get::<u64>("offset")?.unwrap_or(0);
+    let mut left = args.get::<u64>("length")?.unwrap_or(u64::MAX);
+    let (mut parts, mut length) = (Vec::new(), 0);
+    for path in args.required("ipfs-path")? {
+        let object = state.node.resolve(&ContentPath::parse(path)?).await?;
+        let file = match object.kind {
+            ObjectKind::File(file) => file,
+            ObjectKind::Directory(_) => {
+                return Err(Error::invalid(format!("{path} is a directory: use ls or get")).into());
+            }
+            ObjectKind::Symlink(_) => return Err(Error::unsupported(format!("{path} is a symlink")).into()),
+            ObjectKind::Other => {
+                return Err(Error::unsupported(format!("{path} is not UnixFS: use block/get for its block")).into());
+            }
+        };
+        let start = skip.min(file.size());
+        let len = left.min(file.size() - start);
+        skip -= start;
+        left -= len;
+        length += len;
+        parts.push((file, Span { start, len }));
+    }
+    let node = state.node.clone();
+    let pieces = stream::iter(parts).flat_map(move |(file, span)| node.read(&file, span));
+    Ok(output::bytes(pieces, length))
+}

@@ -1,0 +1,75 @@
+//! `ls`: the entries of directories.
+
+use axum::extract::State;
+use futures::{StreamExt, TryStreamExt, stream};
+use ipfrs_core::Result;
+use ipfrs_node::{ContentPath, Listed, ListedKind};
+use serde::Serialize;
+
+use super::args::{Args, Render};
+use super::{Answer, output};
+use crate::router::AppState;
+
+#[derive(Serialize)]
+struct Objects {
+    #[serde(rename = "Objects")]
+    objects: Vec<LsObject>,
+}
+
+#[derive(Serialize)]
+struct LsObject {
+    #[serde(rename = "Hash")]
+    hash: String,
+    #[serde(rename = "Links")]
+    links: Vec<Link>,
+}
+
+/// `Type` is the number of the UnixFS `DataType`: 1 directory, 2 file, 4 symlink, 0 not known.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Link {
+    name: String,
+    hash: String,
+    size: u64,
+    #[serde(rename = "Type")]
+    kind: u8,
+    target: String,
+}
+
+/// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`.
+pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
+    let resolve = args.bool("resolve-type")?.unwrap_or(true) || args.bool("size")?.unwrap_or(true);
+    let streamed = args.bool("stream")?.unwrap_or(false);
+    let paths = args.required("ipfs-path")?;
+    let mut listings = Vec::with_capacity(paths.len());
+    for path in paths {
+        let object = state.node.resolve(&ContentPath::parse(path)?).await?;
+        listings.push((path.clone(), state.node.list(&object, resolve)));
+    }
+    let (takes_trailers, render) = (args.takes_trailers, args.render);
+    if streamed {
+        let lines = stream::iter(listings).flat_map(move |(path, entries)| {
+            entries.map(move |entry| {
+                let links = vec![link(render, entry?)?];
+                output::line(&Objects { objects: vec![LsObject { hash: path.clone(), links }] })
+            })
+        });
+        return Ok(output::objects(lines.boxed(), takes_trailers));
+    }
+    let mut objects = Vec::with_capacity(listings.len());
+    for (path, entries) in listings {
+        let links = entries.map(|entry| link(render, entry?)).try_collect().await?;
+        objects.push(LsObject { hash: path, links });
+    }
+    Ok(output::object(Objects { objects }))
+}
+
+fn link(render: Render, entry: Listed) -> Result<Link> {
+    let kind = match entry.kind {
+        ListedKind::Directory => 1,
+        ListedKind::File => 2,
+        ListedKind::Symlink => 4,
+        ListedKind::Unknown => 0,
+    };
+    Ok(Link { name: entry.name, hash: render.cid(&entry.cid)?, size: entry.size, kind, target: entry.target })
+}

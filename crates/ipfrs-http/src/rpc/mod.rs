@@ -1,0 +1,52 @@
+//! The Kubo RPC (<https://docs.ipfs.tech/reference/kubo/rpc/>): `POST /api/v0/{command}?arg=...&option=...`.
+
+mod add;
+mod add_multipart;
+mod args;
+mod block;
+mod cat;
+mod ls;
+mod node;
+mod output;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use http::header::ALLOW;
+use http::{Method, StatusCode};
+
+use crate::error::RpcError;
+use crate::router::AppState;
+
+/// What a command's handler returns.
+type Answer = Result<Response, RpcError>;
+
+/// The commands.
+pub(crate) fn router() -> Router<AppState> {
+    Router::new()
+        .route("/add", any(add::add))
+        .route("/cat", any(cat::cat))
+        .route("/ls", any(ls::ls))
+        .route("/block/get", any(block::get))
+        .route("/block/put", any(block::put))
+        .route("/block/stat", any(block::stat))
+        .route("/id", any(node::id))
+        .route("/version", any(node::version))
+        .route("/stats/bw", any(node::bandwidth))
+        .route("/stats/repo", any(node::repo))
+        .route("/repo/stat", any(node::repo))
+        .route("/shutdown", any(node::shutdown))
+        .fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))
+}
+
+/// Commands are called with POST and nothing else.
+pub(crate) async fn only_post(request: Request, next: Next) -> Response {
+    let allow = [(ALLOW, "OPTIONS, POST")];
+    match *request.method() {
+        Method::POST => next.run(request).await,
+        Method::OPTIONS => (StatusCode::NO_CONTENT, allow).into_response(),
+        _ => (StatusCode::METHOD_NOT_ALLOWED, allow, "405 - Method Not Allowed: use POST\n").into_response(),
+    }
+}

@@ -1,0 +1,116 @@
+//! Commands about the daemon itself.
+
+use axum::extract::State;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ipfrs_core::Error;
+use serde::Serialize;
+
+use super::args::Args;
+use super::{Answer, output};
+use crate::router::AppState;
+
+#[derive(Serialize)]
+struct Id {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "PublicKey")]
+    public_key: String,
+    #[serde(rename = "Addresses")]
+    addresses: [String; 0],
+    #[serde(rename = "AgentVersion")]
+    agent_version: &'static str,
+    #[serde(rename = "Protocols")]
+    protocols: [String; 0],
+}
+
+/// `id`: the node's key. There are no addresses and protocols: this version has no peer-to-peer side.
+pub(super) async fn id(State(state): State<AppState>, args: Args) -> Answer {
+    let identity = state.node.identity();
+    let id = identity.peer_id();
+    if args.first().is_some_and(|asked| asked != id) {
+        return Err(Error::unsupported(format!("only this node's own ID can be shown: {id}")).into());
+    }
+    Ok(output::object(Id {
+        id,
+        public_key: STANDARD.encode(identity.public_key()),
+        addresses: [],
+        agent_version: concat!("ipfrs/", env!("CARGO_PKG_VERSION")),
+        protocols: [],
+    }))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Version {
+    version: &'static str,
+    commit: &'static str,
+    repo: &'static str,
+    system: String,
+    golang: &'static str,
+}
+
+/// `version`.
+pub(super) async fn version() -> Answer {
+    // Go's names, which clients of Kubo compare with.
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    Ok(output::object(Version {
+        version: env!("CARGO_PKG_VERSION"),
+        commit: "",
+        repo: "1",
+        system: format!("{arch}/{}", std::env::consts::OS),
+        golang: "",
+    }))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct BandwidthTotals {
+    total_in: u64,
+    total_out: u64,
+    rate_in: f64,
+    rate_out: f64,
+}
+
+/// `stats/bw`: bytes that went through the listeners' sockets, and rates in bytes per second.
+pub(super) async fn bandwidth(State(state): State<AppState>) -> Answer {
+    let now = state.node.bandwidth().snapshot();
+    Ok(output::object(BandwidthTotals {
+        total_in: now.total_in,
+        total_out: now.total_out,
+        rate_in: now.rate_in,
+        rate_out: now.rate_out,
+    }))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct RepoStat {
+    repo_size: u64,
+    storage_max: u64,
+    num_objects: u64,
+    repo_path: String,
+    version: &'static str,
+}
+
+/// `repo/stat` and `stats/repo`: `StorageMax` is 2^64 - 1, as Kubo says when there is no limit.
+pub(super) async fn repo(State(state): State<AppState>) -> Answer {
+    let stats = state.node.stats().await?;
+    Ok(output::object(RepoStat {
+        repo_size: stats.disk_bytes,
+        storage_max: u64::MAX,
+        num_objects: stats.blocks,
+        repo_path: state.node.repo().display().to_string(),
+        version: "ipfrs-repo@1",
+    }))
+}
+
+/// `shutdown`: ends the daemon as SIGTERM does, after this answer.
+pub(super) async fn shutdown(State(state): State<AppState>) -> Answer {
+    state.lifecycle.request_shutdown();
+    Ok(output::object(serde_json::json!({})))
+}

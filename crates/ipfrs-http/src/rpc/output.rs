@@ -1,0 +1,59 @@
+//! The forms of answers: one JSON object, a stream of them, a stream of bytes.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::{Stream, StreamExt, stream};
+use http::header::{CONTENT_TYPE, TRAILER};
+use http::{HeaderName, HeaderValue};
+use ipfrs_core::{Error, Result};
+use serde::Serialize;
+
+use crate::body::{Chunked, Sized};
+use crate::error::RpcErrorBody;
+
+const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
+const X_STREAM_OUTPUT: HeaderName = HeaderName::from_static("x-stream-output");
+const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
+const ONE: HeaderValue = HeaderValue::from_static("1");
+const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_static("X-Stream-Error"));
+
+/// One JSON object.
+pub(super) fn object(value: impl Serialize) -> Response {
+    Json(value).into_response()
+}
+
+/// A line of NDJSON.
+pub(super) fn line(value: &impl Serialize) -> Result<Bytes> {
+    let mut line = serde_json::to_vec(value).map_err(|e| Error::internal("an answer is no JSON").with_source(e))?;
+    line.push(b'\n');
+    Ok(line.into())
+}
+
+/// A stream of JSON objects, one a line. Where it fails, the last line is Kubo's error object, and the body does not
+/// end cleanly: with the trailer `X-Stream-Error` for clients that take it, else with a reset connection.
+pub(super) fn objects<S>(lines: S, takes_trailers: bool) -> Response
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+{
+    let lines = lines.flat_map(|item| {
+        let last = item.as_ref().err().map(|error| line(&RpcErrorBody::of(error)));
+        stream::iter(last.into_iter().chain([item]))
+    });
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE), STREAM_ERROR];
+    (headers, Chunked::body(lines, takes_trailers)).into_response()
+}
+
+/// A stream of `length` bytes.
+pub(super) fn bytes<S>(pieces: S, length: u64) -> Response
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+{
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/plain")),
+        (X_STREAM_OUTPUT, ONE),
+        (X_CONTENT_LENGTH, HeaderValue::from(length)),
+        STREAM_ERROR,
+    ];
+    (headers, Sized::body(pieces, length)).into_response()
+}

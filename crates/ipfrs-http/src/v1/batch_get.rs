@@ -1,0 +1,196 @@
+//! `POST /v1/block/batch/get` and `/has`.
+
+use axum::body::Body;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue};
+use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_node::car;
+use serde::Serialize;
+
+use super::{CidList, json, names_car};
+use crate::body::{self, Chunked};
+use crate::error::Problem;
+use crate::request_id::RequestId;
+use crate::router::AppState;
+
+/// Room in a request's body for one CID with its quotes.
+const BYTES_PER_CID: usize = 520;
+/// Answers are sent in pieces of about this size.
+const PIECE_BYTES: usize = 64 * 1024;
+
+#[derive(Serialize)]
+struct ItemError {
+    cid: String,
+    code: &'static str,
+    error: String,
+}
+
+/// The blocks of a batch in the order asked, as JSON, or as CAR with `Accept: application/vnd.ipld.car`. An item that
+/// cannot be had spoils no other.
+pub(super) async fn get(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let as_car = names_car(request.headers(), ACCEPT);
+    let answer = async {
+        let asked = read(&state, request).await?;
+        if as_car { car_answer(&state, asked).await } else { json_answer(&state, asked).await }
+    };
+    answer.await.map_err(|e| Problem::new(e, &id))
+}
+
+async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
+    let most = state.node.config().batch.max_batch_size;
+    let body = body::whole(request.into_body(), most * BYTES_PER_CID + 1_024).await?;
+    let asked = json::<CidList>(&body)?.cids;
+    if asked.len() > most {
+        return Err(Error::too_large(format!(
+            "a batch of {} blocks is over the limit of {most} (batch.max_batch_size): send several batches",
+            asked.len()
+        )));
+    }
+    Ok(asked)
+}
+
+async fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
+    let cids = asked.iter().enumerate().map(|(index, text)| {
+        parse_cid(text).map_err(|e| Error::invalid(format!("cids[{index}]: {e}; a CAR answer has no place for errors")))
+    });
+    let blocks = state.node.batch_get(cids.collect::<Result<_>>()?).await?;
+    let frames = blocks.flat_map(|(cid, block)| {
+        let frame = match block {
+            Ok(data) => car::frame(&cid, data).map(Ok).into(),
+            Err(e) if e.kind() == ipfrs_core::ErrorKind::NotFound => Vec::new(),
+            Err(e) => vec![Err(e)],
+        };
+        stream::iter(frame)
+    });
+    let whole = stream::iter([Ok(car::header(&[]))]).chain(frames);
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.car; version=1")),
+        (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
+    ];
+    Ok((headers, Chunked::body(whole.boxed(), false)).into_response())
+}
+
+async fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
+    let (mut cids, mut errors) = (Vec::with_capacity(asked.len()), Vec::new());
+    for text in asked {
+        match parse_cid(&text) {
+            Ok(cid) => cids.push(cid),
+            Err(e) => errors.push(ItemError { cid: text, code: e.kind().code(), error: e.to_string() }),
+        }
+    }
+    let blocks = state.node.batch_get(cids).await?.boxed();
+    let writer = JsonWriter { blocks, errors, written: 0, is_open: false, is_over: false };
+    let body = Body::from_stream(stream::unfold(writer, |mut writer| async move {
+        let piece = writer.piece().await?;
+        Some((Ok::<_, Error>(piece), writer))
+    }));
+    Ok(([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response())
+}
+
+/// Writes `{"blocks":[...],"errors":[...]}` while the blocks come.
+struct JsonWriter {
+    blocks: BoxStream<'static, (Cid, Result<Bytes>)>,
+    errors: Vec<ItemError>,
+    /// Blocks that were written.
+    written: usize,
+    /// Whether the beginning was written.
+    is_open: bool,
+    /// Whether the end was written.
+    is_over: bool,
+}
+
+impl JsonWriter {
+    /// The next piece, or `None` after the last.
+    async fn piece(&mut self) -> Option<Bytes> {
+        if self.is_over {
+            return None;
+        }
+        let mut out = BytesMut::with_capacity(PIECE_BYTES);
+        if !std::mem::replace(&mut self.is_open, true) {
+            out.extend_from_slice(b"{\"blocks\":[");
+        }
+        while out.len() < PIECE_BYTES {
+            match self.blocks.next().await {
+                Some((cid, Ok(data))) => self.block(&mut out, &cid, &data),
+                Some((cid, Err(e))) => {
+                    let (code, error) = (e.kind().code(), e.to_string());
+                    self.errors.push(ItemError { cid: cid.to_string(), code, error });
+                }
+                None => {
+                    self.is_over = true;
+                    out.extend_from_slice(b"],\"errors\":");
+                    // Strings and numbers always serialise.
+                    out.extend_from_slice(&serde_json::to_vec(&self.errors).unwrap_or_else(|_| b"[]".to_vec()));
+                    out.extend_from_slice(b"}");
+                    break;
+                }
+            }
+        }
+        Some(out.freeze())
+    }
+
+    /// Written by hand: neither CID nor base64 has a character that JSON escapes.
+    fn block(&mut self, out: &mut BytesMut, cid: &Cid, data: &Bytes) {
+        if self.written > 0 {
+            out.extend_from_slice(b",");
+        }
+        out.extend_from_slice(format!("{{\"cid\":\"{cid}\",\"data\":\"").as_bytes());
+        let start = out.len();
+        let length = data.len().div_ceil(3) * 4;
+        out.resize(start + length, 0);
+        // The slice is exactly as long as the encoding.
+        let encoded = STANDARD.encode_slice(data, &mut out[start..]).unwrap_or(0);
+        out.truncate(start + encoded);
+        out.extend_from_slice(format!("\",\"size\":{}}}", data.len()).as_bytes());
+        self.written += 1;
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct HasAnswer {
+    results: Vec<HasResult>,
+}
+
+#[derive(Serialize)]
+struct HasResult {
+    cid: String,
+    exists: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// For each CID, whether its block is here, and its size. A malformed CID is a result with its error.
+pub(super) async fn has(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+) -> Result<axum::Json<HasAnswer>, Problem> {
+    let answer = async {
+        let asked = read(&state, request).await?;
+        let parsed: Vec<_> = asked.iter().map(|text| parse_cid(text)).collect();
+        let cids: Vec<Cid> = parsed.iter().flatten().copied().collect();
+        let mut sizes = state.node.batch_has(&cids).await?.into_iter();
+        let results = asked.into_iter().zip(parsed).map(|(cid, parsed)| match parsed {
+            Ok(_) => {
+                let size = sizes.next().flatten();
+                HasResult { cid, exists: size.is_some(), size, error: None }
+            }
+            Err(e) => HasResult { cid, exists: false, size: None, error: Some(e.to_string()) },
+        });
+        Ok(axum::Json(HasAnswer { results: results.collect() }))
+    };
+    answer.await.map_err(|e| Problem::new(e, &id))
+}

@@ -1,0 +1,158 @@
+//! `POST /v1/block/batch/put`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Extension, Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use futures::StreamExt;
+use http::header::CONTENT_TYPE;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Error, Result, codec, parse_cid};
+use ipfrs_node::{BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, TransactionStatus, car};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{json as read_json, names_car};
+use crate::body;
+use crate::error::Problem;
+use crate::request_id::RequestId;
+use crate::router::AppState;
+
+/// Padding may be there or not, as JavaScript and Go clients differ.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum TransactionMode {
+    #[default]
+    Atomic,
+    BestEffort,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PutRequest {
+    blocks: Vec<PutItem>,
+    #[serde(default)]
+    transaction_mode: TransactionMode,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PutItem {
+    data: String,
+    cid: Option<String>,
+    codec: Option<String>,
+    mhtype: Option<String>,
+}
+
+/// What a CAR body cannot say itself.
+#[derive(Deserialize)]
+pub(super) struct PutQuery {
+    transaction_mode: Option<TransactionMode>,
+}
+
+/// Stores a batch durably: a JSON body, or a CAR body whose every block is verified.
+pub(super) async fn put(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    Query(query): Query<PutQuery>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let outcome = async {
+        let batch = if names_car(request.headers(), CONTENT_TYPE) {
+            from_car(&state, request.into_body(), query.transaction_mode.unwrap_or_default()).await?
+        } else {
+            from_json(&state, request.into_body(), query.transaction_mode).await?
+        };
+        state.node.batch_put(batch).await
+    };
+    let outcome = outcome.await.map_err(|e| Problem::new(e, &id))?;
+    render(outcome, &state.request_ids.make(), &id)
+}
+
+fn mode(mode: TransactionMode) -> PutMode {
+    match mode {
+        TransactionMode::Atomic => PutMode::Atomic,
+        TransactionMode::BestEffort => PutMode::BestEffort,
+    }
+}
+
+async fn from_json(state: &AppState, body: Body, by_query: Option<TransactionMode>) -> Result<BatchPut> {
+    let batch = &state.node.config().batch;
+    // Base64 takes four bytes for three; the rest of an item fits a kilobyte.
+    let limit = batch.max_batch_bytes / 3 * 4 + batch.max_batch_size.min(batch.max_batch_bytes / 1_024) * 1_024;
+    let body = body::whole(body, limit).await?;
+    // Decoding megabytes must not hold up a runtime worker.
+    let decoded = tokio::task::spawn_blocking(move || {
+        let request: PutRequest = read_json(&body)?;
+        let mode = mode(by_query.unwrap_or(request.transaction_mode));
+        Ok(BatchPut { items: request.blocks.into_iter().map(item).collect(), mode })
+    });
+    decoded.await.map_err(|e| Error::internal("decoding the batch failed").with_source(e))?
+}
+
+fn item(item: PutItem) -> Result<PutBlock> {
+    let data = BASE64.decode(&item.data).map_err(|e| Error::invalid(format!("data is not base64: {e}")))?;
+    let codec = item.codec.as_deref().map_or(Ok(codec::RAW), codec::parse)?;
+    let hash = item.mhtype.as_deref().map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
+    let cid = item.cid.as_deref().map(parse_cid).transpose()?;
+    Ok(PutBlock { data: data.into(), cid, format: BlockFormat { version: 1, codec, hash } })
+}
+
+/// Reads a CAR whole: it is at most as large as a batch may be.
+async fn from_car(state: &AppState, body: Body, by_query: TransactionMode) -> Result<BatchPut> {
+    let batch = &state.node.config().batch;
+    let mut reader = car::CarReader::new(Box::pin(body::pieces(body)), car::CarLimits::default());
+    reader.header().await?;
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    while let Some(block) = reader.next().await {
+        let (cid, data): (_, Bytes) = block?.into_parts();
+        bytes += data.len();
+        if items.len() == batch.max_batch_size || bytes > batch.max_batch_bytes {
+            return Err(Error::too_large(format!(
+                "the CAR is over the limit of {} blocks or {} bytes (batch.max_batch_size, batch.max_batch_bytes): send \
+                 several",
+                batch.max_batch_size, batch.max_batch_bytes
+            )));
+        }
+        items.push(Ok(PutBlock { data, cid: Some(cid), format: BlockFormat::default() }));
+    }
+    Ok(BatchPut { items, mode: mode(by_query) })
+}
+
+/// `{"stored","errors","transaction_id","transaction_status"}`. A batch of which nothing was stored is a problem
+/// document with the same members and the status of its first error.
+fn render(outcome: BatchPutOutcome, transaction: &str, id: &RequestId) -> Result<Response, Problem> {
+    let status = match outcome.status {
+        TransactionStatus::Committed => "committed",
+        TransactionStatus::PartialSuccess => "partial_success",
+        TransactionStatus::RolledBack => "rolled_back",
+    };
+    let stored =
+        outcome.stored.iter().map(|(index, cid, size)| json!({"cid": cid.to_string(), "size": size, "index": index}));
+    let errors = outcome
+        .errors
+        .iter()
+        .map(|(index, e)| json!({"index": index, "code": e.kind().code(), "error": e.to_string()}));
+    let mut members = Map::new();
+    members.insert("stored".into(), stored.collect());
+    members.insert("errors".into(), errors.collect());
+    members.insert("transaction_id".into(), transaction.into());
+    members.insert("transaction_status".into(), status.into());
+    match outcome.errors.into_iter().next() {
+        Some((index, error)) if outcome.status == TransactionStatus::RolledBack => {
+            let error = Error::new(error.kind(), format!("nothing was stored: blocks[{index}]: {error}"));
+            Err(Problem { error, request_id: id.clone(), members })
+        }
+        _ => Ok(Json(Value::Object(members)).into_response()),
+    }
+}

@@ -1,0 +1,60 @@
+//! The native API under `/v1`.
+
+mod batch_get;
+mod batch_put;
+
+use axum::Router;
+use axum::extract::Extension;
+use axum::response::Response;
+use axum::routing::post;
+use bytes::Bytes;
+use http::header::ALLOW;
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use ipfrs_core::{Error, Result};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Problem, problem};
+use crate::request_id::RequestId;
+use crate::router::AppState;
+
+const CAR: &str = "application/vnd.ipld.car";
+
+/// The routes.
+pub(crate) fn router() -> Router<AppState> {
+    Router::new()
+        .route("/block/batch/get", post(batch_get::get))
+        .route("/block/batch/has", post(batch_get::has))
+        .route("/block/batch/put", post(batch_put::put))
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(method_not_allowed)
+}
+
+async fn no_such_route(Extension(id): Extension<RequestId>, uri: Uri) -> Problem {
+    Problem::new(Error::not_found(format!("no route {}", uri.path())), &id)
+}
+
+async fn method_not_allowed(Extension(id): Extension<RequestId>) -> Response {
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let mut response = problem(status, "method_not_allowed", "use POST", &id, serde_json::Map::new());
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+    response
+}
+
+/// The body of a batch that names blocks.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CidList {
+    cids: Vec<String>,
+}
+
+/// Reads JSON whatever the request calls it: `curl -d` says form-urlencoded.
+fn json<T: DeserializeOwned>(body: &Bytes) -> Result<T> {
+    serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not the JSON that is expected: {e}")))
+}
+
+/// Whether a header of media types names CAR.
+fn names_car(headers: &HeaderMap, name: http::HeaderName) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|media| media.split(';').next().is_some_and(|m| m.trim() == CAR))
+}

@@ -1,0 +1,225 @@
+//! Single blocks and batches of blocks.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Block, Cid, Error, Result, codec};
+use ipfrs_store::{BlockStoreExt, PutMode, Stored};
+
+use crate::Node;
+
+/// How the content ID of a new block is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockFormat {
+    /// CID version, 0 or 1.
+    pub version: u64,
+    /// Multicodec code.
+    pub codec: u64,
+    /// Hash function.
+    pub hash: HashFunction,
+}
+
+impl Default for BlockFormat {
+    fn default() -> Self {
+        Self { version: 1, codec: codec::RAW, hash: HashFunction::Sha2_256 }
+    }
+}
+
+/// A block to store, with the content ID that it must have, or how to make one.
+#[derive(Debug, Clone)]
+pub struct PutBlock {
+    /// The bytes.
+    pub data: Bytes,
+    /// The content ID that the sender expects; the data is verified against it.
+    pub cid: Option<Cid>,
+    /// How to make the content ID where none is given.
+    pub format: BlockFormat,
+}
+
+impl PutBlock {
+    fn into_block(self) -> Result<Block> {
+        match self.cid {
+            Some(cid) => Block::new(cid, self.data),
+            None => Block::hash(self.format.version, self.format.codec, self.format.hash, self.data),
+        }
+    }
+}
+
+/// A batch to store. An item that could not even be read (bad base64, bad CID) is carried as its error, so that it
+/// keeps its index.
+#[derive(Debug)]
+pub struct BatchPut {
+    /// The items, in the order of the request.
+    pub items: Vec<Result<PutBlock>>,
+    /// All or nothing, or each by itself.
+    pub mode: PutMode,
+}
+
+/// What became of a batch as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// Every item is stored.
+    Committed,
+    /// Best effort: some items are stored.
+    PartialSuccess,
+    /// Nothing of the batch was stored.
+    RolledBack,
+}
+
+/// What became of each item of a batch.
+#[derive(Debug)]
+pub struct BatchPutOutcome {
+    /// Of the whole.
+    pub status: TransactionStatus,
+    /// Index, content ID and size in bytes of each item that is stored.
+    pub stored: Vec<(usize, Cid, usize)>,
+    /// Index and reason of each item that is not. In an atomic batch these are the items at fault, or all of them when
+    /// the store failed.
+    pub errors: Vec<(usize, Error)>,
+}
+
+impl Node {
+    /// The bytes of a block.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block.
+    pub async fn get_block(&self, cid: &Cid) -> Result<Bytes> {
+        self.inner.store.require(cid).await
+    }
+
+    /// The size of a block in bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block.
+    pub async fn block_size(&self, cid: &Cid) -> Result<u64> {
+        let size = self.inner.store.size(cid).await?;
+        size.ok_or_else(|| Error::not_found(format!("block {cid} is not in this store")))
+    }
+
+    /// Stores one block durably and gives its content ID and size in bytes.
+    ///
+    /// # Errors
+    /// When the data does not match the expected content ID, is over the limit, or cannot be stored.
+    pub async fn put_block(&self, block: PutBlock) -> Result<(Cid, usize)> {
+        let block = block.into_block()?;
+        let stored = (*block.cid(), block.data().len());
+        self.inner.store.put(block).await?;
+        Ok(stored)
+    }
+
+    /// The blocks of a batch in the order asked, read ahead of the consumer in bounded groups. Blocks that are not here
+    /// come as their error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`.
+    pub async fn batch_get(&self, cids: Vec<Cid>) -> Result<impl Stream<Item = (Cid, Result<Bytes>)> + Send + use<>> {
+        self.check_batch(cids.len())?;
+        let turn = self.turn().await?;
+        let batch = self.batch_timer("get", cids.len());
+        let blocks = self.inner.store.get_many(cids.clone()).zip(futures::stream::iter(cids));
+        Ok(blocks.map(move |(answer, asked)| {
+            let _lives_as_long = (&turn, &batch);
+            match answer {
+                Ok((cid, Some(data))) => (cid, Ok(data)),
+                Ok((cid, None)) => (cid, Err(Error::not_found(format!("block {cid} is not in this store")))),
+                Err(e) => (asked, Err(e)),
+            }
+        }))
+    }
+
+    /// Stores a batch durably.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`; what is wrong with
+    /// single items is part of the outcome.
+    pub async fn batch_put(&self, batch: BatchPut) -> Result<BatchPutOutcome> {
+        let BatchPut { items, mode } = batch;
+        let count = items.len();
+        self.check_batch(count)?;
+        let _turn = self.turn().await?;
+        let _timer = self.batch_timer("put", count);
+        // Hashing megabytes must not hold up a runtime worker.
+        let verified = tokio::task::spawn_blocking(move || {
+            items.into_iter().map(|item| item.and_then(PutBlock::into_block)).collect::<Vec<_>>()
+        });
+        let verified = verified.await.map_err(|e| Error::internal("verifying the batch failed").with_source(e))?;
+        let (mut blocks, mut errors) = (Vec::with_capacity(count), Vec::new());
+        for (index, item) in verified.into_iter().enumerate() {
+            match item {
+                Ok(block) => blocks.push((index, block)),
+                Err(e) => errors.push((index, e)),
+            }
+        }
+        if mode == PutMode::Atomic && !errors.is_empty() {
+            return Ok(BatchPutOutcome { status: TransactionStatus::RolledBack, stored: Vec::new(), errors });
+        }
+        let parts: Vec<_> = blocks.iter().map(|(index, block)| (*index, *block.cid(), block.data().len())).collect();
+        let outcomes = self.inner.store.put_many(blocks.into_iter().map(|(_, block)| block).collect(), mode).await;
+        let mut stored = Vec::with_capacity(parts.len());
+        for (part, outcome) in parts.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(Stored::New | Stored::Present) => stored.push(part),
+                Err(e) => errors.push((part.0, e)),
+            }
+        }
+        errors.sort_by_key(|(index, _)| *index);
+        let status = match (errors.is_empty(), stored.is_empty()) {
+            (true, _) => TransactionStatus::Committed,
+            (false, false) => TransactionStatus::PartialSuccess,
+            (false, true) => TransactionStatus::RolledBack,
+        };
+        Ok(BatchPutOutcome { status, stored, errors })
+    }
+
+    /// For each CID of a batch, the size of its block in bytes when it is here.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`.
+    pub async fn batch_has(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        self.check_batch(cids.len())?;
+        let _turn = self.turn().await?;
+        let _timer = self.batch_timer("has", cids.len());
+        self.inner.store.has_many(cids).await
+    }
+
+    fn check_batch(&self, count: usize) -> Result<()> {
+        let limit = self.inner.config.batch.max_batch_size;
+        if count > limit {
+            return Err(Error::too_large(format!(
+                "a batch of {count} blocks is over the limit of {limit} (batch.max_batch_size): send several batches"
+            )));
+        }
+        Ok(())
+    }
+
+    fn batch_timer(&self, operation: &'static str, count: usize) -> BatchTimer {
+        #[expect(clippy::cast_precision_loss, reason = "batch sizes are far below 2^52")]
+        self.inner.metrics.batch_size.with_label_values(&[operation]).observe(count as f64);
+        let histogram = self.inner.metrics.batch_duration.with_label_values(&[operation]);
+        BatchTimer { histogram, start: Instant::now() }
+    }
+}
+
+/// Observes the time of a batch when it ends, however it ends.
+struct BatchTimer {
+    histogram: prometheus::Histogram,
+    start: Instant,
+}
+
+impl Drop for BatchTimer {
+    fn drop(&mut self) {
+        self.histogram.observe(self.start.elapsed().as_secs_f64());
+    }
+}
+
+/// The size check that callers make before a body is read whole.
+impl Node {
+    /// Most payload bytes of a batch that is whole in memory, and most of one block.
+    #[must_use]
+    pub fn body_limits(&self) -> (usize, usize) {
+        (self.inner.config.batch.max_batch_bytes, MAX_BLOCK_BYTES)
+    }
+}

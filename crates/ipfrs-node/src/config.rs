@@ -1,0 +1,133 @@
+//! The configuration sections that the Node reads.
+
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Error, Result};
+use ipfrs_stream::StreamingConfig;
+use ipfrs_unixfs::Profile;
+use serde::Deserialize;
+
+/// Everything that the Node reads, by section.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeConfig {
+    /// `[batch]`.
+    pub batch: BatchConfig,
+    /// `[cache]`.
+    pub cache: CacheConfig,
+    /// `[concurrency]`.
+    pub concurrency: ConcurrencyConfig,
+    /// `[import]`.
+    pub import: ImportConfig,
+    /// `[streaming]`.
+    pub streaming: StreamingConfig,
+}
+
+impl NodeConfig {
+    /// Checks every section.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    pub fn validate(&self) -> Result<()> {
+        self.batch.validate()?;
+        self.cache.validate()?;
+        self.concurrency.validate()?;
+        self.streaming.validate()
+    }
+}
+
+fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{key} = {value}: accepted are {least} to {most}")))
+}
+
+/// `[batch]`: bounds of one batch request.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BatchConfig {
+    /// Most blocks in one batch request.
+    pub max_batch_size: usize,
+    /// Most payload bytes in one batch that must be whole in memory: JSON bodies and atomic puts.
+    pub max_batch_bytes: usize,
+}
+
+impl Default for BatchConfig {
+    fn default() -> Self {
+        Self { max_batch_size: 1_000, max_batch_bytes: 64 * 1024 * 1024 }
+    }
+}
+
+impl BatchConfig {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    pub fn validate(&self) -> Result<()> {
+        in_range("batch.max_batch_size", self.max_batch_size as u64, 1, 100_000)?;
+        in_range("batch.max_batch_bytes", self.max_batch_bytes as u64, MAX_BLOCK_BYTES as u64, 1 << 30)
+    }
+}
+
+/// `[cache]`: what is kept in memory to answer sooner, and what clients may keep.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CacheConfig {
+    /// Whether block locations and resolved paths are kept in memory.
+    pub enabled: bool,
+    /// Most entries of each cache.
+    pub max_entries: usize,
+    /// Most bytes of the resolved paths that are kept.
+    pub max_bytes: u64,
+    /// `max-age` of immutable answers, in seconds.
+    pub max_age_seconds: u64,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self { enabled: true, max_entries: 100_000, max_bytes: 64 * 1024 * 1024, max_age_seconds: 29_030_400 }
+    }
+}
+
+impl CacheConfig {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    pub fn validate(&self) -> Result<()> {
+        in_range("cache.max_entries", self.max_entries as u64, 1, 100_000_000)?;
+        in_range("cache.max_bytes", self.max_bytes, 64 * 1024, 1 << 40)?;
+        in_range("cache.max_age_seconds", self.max_age_seconds, 0, 10 * 31_536_000)
+    }
+}
+
+/// `[concurrency]`: how much work goes on at the same time.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConcurrencyConfig {
+    /// Most imports and batch requests that work at the same time; further ones wait their turn.
+    pub max_concurrent_tasks: usize,
+}
+
+impl Default for ConcurrencyConfig {
+    fn default() -> Self {
+        Self { max_concurrent_tasks: 100 }
+    }
+}
+
+impl ConcurrencyConfig {
+    /// Checks the range.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    pub fn validate(&self) -> Result<()> {
+        in_range("concurrency.max_concurrent_tasks", self.max_concurrent_tasks as u64, 1, 100_000)
+    }
+}
+
+/// `[import]`: what `add` does where a request does not say.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImportConfig {
+    /// `"unixfs-v0-2015"` (content IDs as Kubo's default) or `"unixfs-v1-2025"`.
+    pub profile: Profile,
+}

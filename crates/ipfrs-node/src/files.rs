@@ -1,0 +1,295 @@
+//! Files and directories: paths to objects, objects to bytes and entries.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_store::BlockStoreExt;
+use ipfrs_stream::{BlockStoreSource, DagReader, Span};
+use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode, Resolved};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use crate::metrics::Metrics;
+use crate::{CacheConfig, ContentPath, Node};
+
+/// What a content path leads to.
+#[derive(Debug, Clone)]
+pub struct Object {
+    /// The content ID of the target.
+    pub cid: Cid,
+    /// The content ID of each step, root first, target last.
+    pub roots: Vec<Cid>,
+    /// The root block of the target.
+    pub block: Bytes,
+    /// What it is.
+    pub kind: ObjectKind,
+}
+
+/// Kinds of [`Object`].
+#[derive(Debug, Clone)]
+pub enum ObjectKind {
+    /// A UnixFS file, or a raw block.
+    File(FileContent),
+    /// A UnixFS directory, basic or sharded.
+    Directory(Directory),
+    /// A UnixFS symlink: its target as stored.
+    Symlink(Bytes),
+    /// A block of a codec that has no UnixFS reading.
+    Other,
+}
+
+/// A UnixFS directory; see [`Node::entries`].
+#[derive(Debug, Clone)]
+pub struct Directory(UnixFsNode);
+
+/// The content of a file: its size, and where its bytes are.
+#[derive(Debug, Clone)]
+pub struct FileContent(FileNode);
+
+impl FileContent {
+    /// Bytes of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    /// The whole content, where it lies in the root block.
+    #[must_use]
+    pub fn inline(&self) -> Option<Bytes> {
+        self.0.children.is_empty().then(|| self.0.inline.clone())
+    }
+}
+
+/// What a directory entry or a link of a file points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListedKind {
+    /// A file or a raw block.
+    File,
+    /// A directory.
+    Directory,
+    /// A symlink.
+    Symlink,
+    /// Its block is not here, or is not UnixFS.
+    Unknown,
+}
+
+/// An entry of a directory together with what it points to.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The name; empty for the parts of a file.
+    pub name: String,
+    /// What it links to.
+    pub cid: Cid,
+    /// Kind of the target.
+    pub kind: ListedKind,
+    /// Bytes of a file; 0 for directories and symlinks; the link's cumulative size where the target is not here.
+    pub size: u64,
+    /// Target of a symlink.
+    pub target: String,
+}
+
+/// Entries whose blocks are looked up together by [`Node::list`].
+const LIST_BATCH: usize = 256;
+
+impl Node {
+    /// Follows a path to its object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] names the missing block or link; others as `ipfrs_unixfs::resolve`.
+    pub async fn resolve(&self, path: &ContentPath) -> Result<Object> {
+        let source = BlockStoreSource(self.inner.store.clone());
+        let cache = self.inner.paths.as_ref().filter(|_| !path.segments().is_empty());
+        if let Some(cached) = cache.and_then(|cache| cache.get(path, &self.inner.metrics)) {
+            let data = self.inner.store.require(&cached.cid).await?;
+            let node = decode_any(&cached.cid, &data)?;
+            return Ok(object(Resolved { cid: cached.cid, data, node, roots: cached.roots.clone() }));
+        }
+        let resolved = ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?;
+        if let Some(cache) = cache {
+            cache.insert(path.clone(), CachedPath { cid: resolved.cid, roots: resolved.roots.clone() });
+        }
+        Ok(object(resolved))
+    }
+
+    /// The bytes of a span of a file. Only the blocks that it touches are read, a bounded way ahead of the consumer;
+    /// dropping the stream stops the reading.
+    pub fn read(&self, file: &FileContent, span: Span) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
+        let metrics = self.inner.metrics.clone();
+        metrics.streams_active.with_label_values(&["download"]).inc();
+        let reader = DagReader::new(self.inner.store.clone(), &file.0, span, &self.inner.config.streaming);
+        MeteredStream { reader, metrics }
+    }
+
+    /// Counts bytes of a file that were given out without a stream.
+    pub fn count_download(&self, bytes: usize) {
+        self.inner.metrics.download_bytes.inc_by(bytes as u64);
+    }
+
+    /// The entries of a directory, as a stream with bounded memory, in stored order.
+    #[must_use]
+    pub fn entries(&self, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
+        let source = Arc::new(BlockStoreSource(self.inner.store.clone()));
+        ipfrs_unixfs::entries(source, directory.0.clone())
+    }
+
+    /// The entries of a directory, or the parts of a file, each with the kind and size of its target. With
+    /// `resolve` false the targets are not looked at: kinds are [`ListedKind::Unknown`] and sizes are those of the links.
+    #[must_use]
+    pub fn list(&self, object: &Object, resolve: bool) -> BoxStream<'static, Result<Listed>> {
+        let entries = match &object.kind {
+            ObjectKind::Directory(directory) => self.entries(directory),
+            ObjectKind::File(file) => {
+                let parts: Vec<_> = file.0.children.iter().map(part_of_file).collect();
+                futures::stream::iter(parts).boxed()
+            }
+            ObjectKind::Symlink(_) | ObjectKind::Other => futures::stream::empty().boxed(),
+        };
+        if !resolve {
+            return entries.map(|entry| entry.map(unresolved)).boxed();
+        }
+        let node = self.clone();
+        entries
+            .chunks(LIST_BATCH)
+            .then(move |batch| {
+                let node = node.clone();
+                async move { futures::stream::iter(node.look_at(batch).await) }
+            })
+            .flatten()
+            .boxed()
+    }
+
+    async fn look_at(&self, batch: Vec<Result<DirEntry>>) -> Vec<Result<Listed>> {
+        let is_leaf = |cid: &Cid| cid.codec() == codec::RAW;
+        let cids = batch.iter().flatten().map(|entry| entry.cid).filter(|cid| !is_leaf(cid)).collect();
+        let mut blocks = self.inner.store.get_many(cids);
+        let mut listed = Vec::with_capacity(batch.len());
+        for entry in batch {
+            listed.push(match entry {
+                Ok(entry) if is_leaf(&entry.cid) => Ok(Listed { kind: ListedKind::File, ..unresolved(entry) }),
+                Ok(entry) => match blocks.next().await {
+                    Some(Ok((_, data))) => Ok(resolved_entry(entry, data.as_ref())),
+                    Some(Err(e)) => Err(e),
+                    None => Err(Error::internal("the store gave fewer answers than it was asked for")),
+                },
+                Err(e) => Err(e),
+            });
+        }
+        listed
+    }
+}
+
+fn part_of_file(child: &ipfrs_unixfs::Child) -> Result<DirEntry> {
+    Ok(DirEntry { name: String::new(), cid: child.cid, tsize: child.size })
+}
+
+fn unresolved(entry: DirEntry) -> Listed {
+    Listed { name: entry.name, cid: entry.cid, kind: ListedKind::Unknown, size: entry.tsize, target: String::new() }
+}
+
+fn resolved_entry(entry: DirEntry, data: Option<&Bytes>) -> Listed {
+    let node = data.and_then(|data| ipfrs_unixfs::decode(&entry.cid, data).ok());
+    let mut listed = unresolved(entry);
+    match node {
+        Some(UnixFsNode::File(file)) => (listed.kind, listed.size) = (ListedKind::File, file.size),
+        Some(UnixFsNode::Directory(_) | UnixFsNode::HamtShard(_)) => {
+            (listed.kind, listed.size) = (ListedKind::Directory, 0);
+        }
+        Some(UnixFsNode::Symlink { target }) => {
+            (listed.kind, listed.size) = (ListedKind::Symlink, 0);
+            listed.target = String::from_utf8_lossy(&target).into_owned();
+        }
+        None => {}
+    }
+    listed
+}
+
+fn decode_any(cid: &Cid, data: &Bytes) -> Result<Option<UnixFsNode>> {
+    match ipfrs_unixfs::decode(cid, data) {
+        Ok(node) => Ok(Some(node)),
+        Err(e) if e.kind() == ErrorKind::Unsupported => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn object(resolved: Resolved) -> Object {
+    let kind = match resolved.node {
+        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent(file)),
+        Some(node @ (UnixFsNode::Directory(_) | UnixFsNode::HamtShard(_))) => ObjectKind::Directory(Directory(node)),
+        Some(UnixFsNode::Symlink { target }) => ObjectKind::Symlink(target),
+        None => ObjectKind::Other,
+    };
+    Object { cid: resolved.cid, roots: resolved.roots, block: resolved.data, kind }
+}
+
+/// A [`DagReader`] that keeps the streaming metrics.
+struct MeteredStream {
+    reader: DagReader,
+    metrics: Metrics,
+}
+
+impl Stream for MeteredStream {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = self.reader.poll_next_unpin(cx);
+        if let Poll::Ready(Some(Ok(piece))) = &polled {
+            self.metrics.download_bytes.inc_by(piece.len() as u64);
+            #[expect(clippy::cast_precision_loss, reason = "pieces are at most 2 MiB")]
+            self.metrics.chunk_size.observe(piece.len() as f64);
+        }
+        polled
+    }
+}
+
+impl Drop for MeteredStream {
+    fn drop(&mut self) {
+        self.metrics.streams_active.with_label_values(&["download"]).dec();
+    }
+}
+
+/// Where paths led before. Only what is immutable is kept, and the target's block is still asked of the store, so an
+/// entry can never serve a block that was deleted.
+#[derive(Debug)]
+pub(crate) struct PathCache(Cache<ContentPath, Arc<CachedPath>, ByBytes>);
+
+#[derive(Debug)]
+struct CachedPath {
+    cid: Cid,
+    roots: Vec<Cid>,
+}
+
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl Weighter<ContentPath, Arc<CachedPath>> for ByBytes {
+    fn weight(&self, path: &ContentPath, cached: &Arc<CachedPath>) -> u64 {
+        let names: usize = path.segments().iter().map(|segment| segment.len() + size_of::<String>()).sum();
+        (size_of::<ContentPath>() + names + size_of::<CachedPath>() + cached.roots.len() * size_of::<Cid>()) as u64
+    }
+}
+
+impl PathCache {
+    pub(crate) fn new(config: &CacheConfig) -> Self {
+        Self(Cache::with_weighter(config.max_entries, config.max_bytes, ByBytes))
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.weight()
+    }
+
+    fn get(&self, path: &ContentPath, metrics: &Metrics) -> Option<Arc<CachedPath>> {
+        let found = self.0.get(path);
+        let counter = if found.is_some() { &metrics.cache_hits } else { &metrics.cache_misses };
+        counter.with_label_values(&["path"]).inc();
+        found
+    }
+
+    fn insert(&self, path: ContentPath, cached: CachedPath) {
+        self.0.insert(path, Arc::new(cached));
+    }
+}

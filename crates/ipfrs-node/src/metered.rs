@@ -1,0 +1,95 @@
+//! A store that counts what it does.
+
+use std::time::Instant;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use ipfrs_core::{Block, Cid, Result};
+use ipfrs_store::{BlockStore, Mappings, PutMode, Stats, Stored};
+use std::sync::Arc;
+
+use crate::metrics::Metrics;
+
+/// Passes everything on to an engine and keeps the block metrics.
+#[derive(Debug)]
+pub(crate) struct Metered {
+    inner: Arc<dyn BlockStore>,
+    metrics: Metrics,
+}
+
+impl Metered {
+    pub(crate) fn new(inner: Arc<dyn BlockStore>, metrics: Metrics) -> Self {
+        Self { inner, metrics }
+    }
+
+    fn failed<T>(&self, operation: &str, result: &Result<T>) {
+        if result.is_err() {
+            self.metrics.block_errors.with_label_values(&[operation]).inc();
+        }
+    }
+}
+
+#[async_trait]
+impl BlockStore for Metered {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        let start = Instant::now();
+        let result = self.inner.get(cid).await;
+        self.failed("get", &result);
+        if matches!(result, Ok(Some(_))) {
+            self.metrics.blocks_retrieved.inc();
+            self.metrics.block_retrieval.observe(start.elapsed().as_secs_f64());
+        }
+        result
+    }
+
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        let metrics = self.metrics.clone();
+        let count = move |result: &Result<(Cid, Option<Bytes>)>| match result {
+            Ok((_, Some(_))) => metrics.blocks_retrieved.inc(),
+            Ok((_, None)) => {}
+            Err(_) => metrics.block_errors.with_label_values(&["get"]).inc(),
+        };
+        self.inner.get_many(cids).inspect(count).boxed()
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        let outcomes = self.inner.put_many(blocks, mode).await;
+        for outcome in &outcomes {
+            self.failed("put", outcome);
+            if matches!(outcome, Ok(Stored::New)) {
+                self.metrics.blocks_stored.inc();
+            }
+        }
+        outcomes
+    }
+
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        let result = self.inner.has_many(cids).await;
+        self.failed("has", &result);
+        result
+    }
+
+    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+        let result = self.inner.delete_many(cids).await;
+        self.failed("delete", &result);
+        result
+    }
+
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
+        self.inner.iterate()
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.inner.flush().await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.inner.stats().await
+    }
+
+    fn mappings(&self) -> Option<Mappings> {
+        self.inner.mappings()
+    }
+}

@@ -1,0 +1,114 @@
+//! The metric families of blocks, batches, streams and caches (all with the prefix `ipfrs_`).
+
+use ipfrs_core::{Error, Result};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    core::Collector,
+};
+
+/// Handles of the Node's metrics. Cloning shares them.
+#[derive(Debug, Clone)]
+pub(crate) struct Metrics {
+    /// Blocks read.
+    pub blocks_retrieved: IntCounter,
+    /// Blocks written; those that were there already are not counted.
+    pub blocks_stored: IntCounter,
+    /// Failed block operations, by operation.
+    pub block_errors: IntCounterVec,
+    /// Seconds from asking for one block to having its bytes in memory.
+    pub block_retrieval: Histogram,
+    /// Blocks per batch, by operation.
+    pub batch_size: HistogramVec,
+    /// Seconds per batch until its last block, by operation.
+    pub batch_duration: HistogramVec,
+    /// Payload bytes taken in by imports.
+    pub upload_bytes: IntCounter,
+    /// Payload bytes given out by file streams.
+    pub download_bytes: IntCounter,
+    /// Streams that are open, by direction.
+    pub streams_active: IntGaugeVec,
+    /// Bytes per piece handed to a connection.
+    pub chunk_size: Histogram,
+    /// Cache lookups that were answered, by cache.
+    pub cache_hits: IntCounterVec,
+    /// Cache lookups that were not, by cache.
+    pub cache_misses: IntCounterVec,
+    /// Approximate bytes of each cache.
+    pub cache_size: IntGaugeVec,
+    /// Blocks in the store.
+    pub store_blocks: IntGauge,
+    /// Bytes of the store on disk.
+    pub store_disk_bytes: IntGauge,
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &Registry) -> Result<Self> {
+        let r = Registrar { registry };
+        let seconds = vec![1e-6, 5e-6, 2.5e-5, 1e-4, 5e-4, 2.5e-3, 0.01, 0.05, 0.25, 1.0, 5.0];
+        let counts = vec![1.0, 10.0, 50.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0];
+        let bytes = vec![1_024.0, 16_384.0, 65_536.0, 262_144.0, 524_288.0, 1_048_576.0, 2_097_152.0];
+        Ok(Self {
+            blocks_retrieved: r.counter("ipfrs_blocks_retrieved_total", "Blocks read from the store")?,
+            blocks_stored: r.counter("ipfrs_blocks_stored_total", "Blocks written to the store")?,
+            block_errors: r.counters("ipfrs_block_errors_total", "Failed block operations", "operation")?,
+            block_retrieval: r.histogram(
+                "ipfrs_block_retrieval_duration_seconds",
+                "Time to have one block's bytes in memory",
+                seconds.clone(),
+            )?,
+            batch_size: r.histograms("ipfrs_batch_operation_size", "Blocks per batch", "operation", counts)?,
+            batch_duration: r.histograms(
+                "ipfrs_batch_operation_duration_seconds",
+                "Time per batch",
+                "operation",
+                seconds,
+            )?,
+            upload_bytes: r.counter("ipfrs_upload_bytes_total", "Payload bytes imported")?,
+            download_bytes: r.counter("ipfrs_download_bytes_total", "Payload bytes of files streamed out")?,
+            streams_active: r.gauges("ipfrs_streaming_operations_active", "Open streams", "direction")?,
+            chunk_size: r.histogram("ipfrs_streaming_chunk_size_bytes", "Bytes per piece of a stream", bytes)?,
+            cache_hits: r.counters("ipfrs_cache_hits_total", "Cache lookups answered", "cache")?,
+            cache_misses: r.counters("ipfrs_cache_misses_total", "Cache lookups not answered", "cache")?,
+            cache_size: r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?,
+            store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
+            store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Bytes of the store on disk")?,
+        })
+    }
+}
+
+struct Registrar<'a> {
+    registry: &'a Registry,
+}
+
+impl Registrar<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: prometheus::Result<C>) -> Result<C> {
+        let failed = |e| Error::internal("a metric could not be registered").with_source(e);
+        let metric = metric.map_err(failed)?;
+        self.registry.register(Box::new(metric.clone())).map_err(failed)?;
+        Ok(metric)
+    }
+
+    fn counter(&self, name: &str, help: &str) -> Result<IntCounter> {
+        self.add(IntCounter::new(name, help))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> Result<IntGauge> {
+        self.add(IntGauge::new(name, help))
+    }
+
+    fn counters(&self, name: &str, help: &str, label: &str) -> Result<IntCounterVec> {
+        self.add(IntCounterVec::new(Opts::new(name, help), &[label]))
+    }
+
+    fn gauges(&self, name: &str, help: &str, label: &str) -> Result<IntGaugeVec> {
+        self.add(IntGaugeVec::new(Opts::new(name, help), &[label]))
+    }
+
+    fn histogram(&self, name: &str, help: &str, buckets: Vec<f64>) -> Result<Histogram> {
+        self.add(Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets)))
+    }
+
+    fn histograms(&self, name: &str, help: &str, label: &str, buckets: Vec<f64>) -> Result<HistogramVec> {
+        self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), &[label]))
+    }
+}

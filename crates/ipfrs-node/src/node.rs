@@ -1,0 +1,164 @@
+//! The handle itself: what it holds, how it opens and closes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ipfrs_core::{Error, Result};
+use ipfrs_store::{BlockStore, Engine, Mappings, MemoryStore, PackOptions, PackStore, Stats, StoreConfig};
+use ipfrs_stream::Bandwidth;
+use prometheus::Registry;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::NodeConfig;
+use crate::files::PathCache;
+use crate::identity::Identity;
+use crate::metered::Metered;
+use crate::metrics::Metrics;
+
+/// A block store with everything that front-ends do with it. Cheap to clone: clones are the same node.
+#[derive(Debug, Clone)]
+pub struct Node {
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    /// The engine, metered.
+    pub(crate) store: Arc<dyn BlockStore>,
+    /// The pack engine, where that is the engine: it has a lock to release at the end.
+    pack: Option<PackStore>,
+    pub(crate) config: NodeConfig,
+    pub(crate) metrics: Metrics,
+    pub(crate) paths: Option<PathCache>,
+    /// One permit for each import or batch that works at the moment.
+    tasks: Arc<Semaphore>,
+    identity: Identity,
+    bandwidth: Bandwidth,
+    repo: PathBuf,
+}
+
+impl Node {
+    /// Opens the repo at `repo`, making it where it does not exist. `holder` says who opens it, for the message that a
+    /// second process gets.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when another process has the repo; else what the file system or
+    /// the store says, with the path.
+    pub async fn open(
+        repo: &Path,
+        store: StoreConfig,
+        config: NodeConfig,
+        holder: &str,
+        registry: &Registry,
+    ) -> Result<Self> {
+        store.validate()?;
+        config.validate()?;
+        let metrics = Metrics::register(registry)?;
+        let (path, holder, cache) = (repo.to_owned(), holder.to_owned(), config.cache.clone());
+        let opened = tokio::task::spawn_blocking(move || {
+            fs::create_dir_all(&path)
+                .map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))?;
+            let pack = match store.engine {
+                Engine::Memory => None,
+                Engine::Pack => {
+                    let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
+                    let options = PackOptions {
+                        durability: store.durability,
+                        cache_entries: if cache.enabled { cache.max_entries } else { 0 },
+                        holder,
+                        ..PackOptions::default()
+                    };
+                    Some(PackStore::open(&dir, options)?)
+                }
+            };
+            Ok((pack, Identity::open(&path)?))
+        });
+        let (pack, identity) =
+            opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
+        let engine: Arc<dyn BlockStore> = match &pack {
+            Some(pack) => Arc::new(pack.clone()),
+            None => Arc::new(MemoryStore::default()),
+        };
+        let inner = Inner {
+            store: Arc::new(Metered::new(engine, metrics.clone())),
+            pack,
+            paths: config.cache.enabled.then(|| PathCache::new(&config.cache)),
+            tasks: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
+            config,
+            metrics,
+            identity,
+            bandwidth: Bandwidth::default(),
+            repo: repo.to_owned(),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Makes everything durable and releases the repo. The node is not to be used afterwards.
+    ///
+    /// # Errors
+    /// When the store could not write its index; no acknowledged block is lost by that.
+    pub async fn close(&self) -> Result<()> {
+        match &self.inner.pack {
+            Some(pack) => pack.close().await,
+            None => Ok(()),
+        }
+    }
+
+    /// The configuration that the node was opened with.
+    #[must_use]
+    pub fn config(&self) -> &NodeConfig {
+        &self.inner.config
+    }
+
+    /// The directory that holds the repo.
+    #[must_use]
+    pub fn repo(&self) -> &Path {
+        &self.inner.repo
+    }
+
+    /// The node's key.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.inner.identity
+    }
+
+    /// The byte counters that the listeners' sockets feed.
+    #[must_use]
+    pub fn bandwidth(&self) -> Bandwidth {
+        self.inner.bandwidth.clone()
+    }
+
+    /// The mapped files of the store, for sockets that can send from a file.
+    #[must_use]
+    pub fn mappings(&self) -> Option<Mappings> {
+        self.inner.store.mappings()
+    }
+
+    /// Totals of the store. The gauges that show them are brought up to date at the same time.
+    ///
+    /// # Errors
+    /// As [`BlockStore::stats`].
+    pub async fn stats(&self) -> Result<Stats> {
+        let stats = self.inner.store.stats().await?;
+        let metrics = &self.inner.metrics;
+        let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        metrics.store_blocks.set(gauge(stats.blocks));
+        metrics.store_disk_bytes.set(gauge(stats.disk_bytes));
+        for (vector, total) in [(&metrics.cache_hits, stats.cache_hits), (&metrics.cache_misses, stats.cache_misses)] {
+            let counter = vector.with_label_values(&["location"]);
+            counter.inc_by(total.saturating_sub(counter.get()));
+        }
+        metrics.cache_size.with_label_values(&["location"]).set(gauge(stats.cache_bytes));
+        if let Some(paths) = &self.inner.paths {
+            metrics.cache_size.with_label_values(&["path"]).set(gauge(paths.bytes()));
+        }
+        Ok(stats)
+    }
+
+    /// Waits for a turn to do heavy work; the turn ends when the permit is dropped.
+    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit> {
+        let tasks = self.inner.tasks.clone();
+        tasks.acquire_owned().await.map_err(|e| Error::internal("the node is closed").with_source(e))
+    }
+}
