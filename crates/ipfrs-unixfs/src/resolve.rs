@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
-use ipfrs_core::{Cid, Error, Result, codec};
+use ipfrs_core::{Cid, Error, Result};
 
 use crate::blocks::{BlockSource, load};
 use crate::hamt::{HamtShard, HashBits, Slot};
@@ -15,7 +15,7 @@ pub struct Resolved {
     pub cid: Cid,
     /// Its bytes.
     pub data: Bytes,
-    /// What it is, or `None` when its codec is not UnixFS (neither raw nor dag-pb).
+    /// What it is, or `None` when the block is not UnixFS: [`decode`] says why.
     pub node: Option<Node>,
     /// The content ID of the root and of each segment, in the order of the path; the last one is `cid`. Inner blocks of
     /// sharded directories are not in it.
@@ -26,9 +26,9 @@ pub struct Resolved {
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) when a segment has no link (the message names it and the block where
-/// it is missing) or a block is absent; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for segments below a block
-/// that is not UnixFS; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_PATH_SEGMENTS`]; else as
-/// [`decode`].
+/// it is missing) or a block is absent; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than
+/// [`MAX_PATH_SEGMENTS`]; as [`decode`] for segments below a block that is not UnixFS. That the last block is not UnixFS
+/// is no error.
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
@@ -45,10 +45,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
         data = load(source, &cid).await?;
         roots.push(cid);
     }
-    let node = match cid.codec() {
-        codec::RAW | codec::DAG_PB => Some(decode(&cid, &data)?),
-        _ => None,
-    };
+    let node = decode(&cid, &data).ok();
     Ok(Resolved { cid, data, node, roots })
 }
 

@@ -112,7 +112,10 @@ fn chunkers_and_profiles_read_from_their_names() {
         assert_eq!(error.kind(), kind, "{text}");
         assert!(error.to_string().contains(named), "{error}");
     }
+    assert_eq!(serde_json::from_str::<Chunker>("\"size-5\"").unwrap(), Chunker::Size(5));
+    assert!(serde_json::from_str::<Chunker>("\"size-0\"").unwrap_err().to_string().contains("2096896"));
     for profile in Profile::ALL {
+        assert_eq!(serde_json::to_value(profile).unwrap(), profile.name());
         assert_eq!(profile.name().parse::<Profile>().unwrap(), profile);
     }
     assert!("unixfs-v3".parse::<Profile>().unwrap_err().to_string().contains("unixfs-v1-2025"));

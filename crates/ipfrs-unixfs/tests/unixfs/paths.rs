@@ -7,12 +7,20 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, codec, limits, parse_cid};
-use ipfrs_unixfs::{Entry, ImportOptions, Importer, Node, Overrides, Slot, entries, resolve};
+use ipfrs_unixfs::dag_pb::{self, PbLink};
+use ipfrs_unixfs::{Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Slot, entries, resolve};
 
 use crate::harness::{Memory, import};
 
 fn segments(path: &str) -> Vec<String> {
     path.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect()
+}
+
+fn store_block(store: &Memory, codec: u64, data: Bytes) -> Cid {
+    let block = Block::hash(1, codec, HashFunction::Sha2_256, data).unwrap();
+    let cid = *block.cid();
+    store.insert(block);
+    cid
 }
 
 /// `/docs/{0..count}.txt`, `docs` sharded with a small fan-out, so that the shards are several levels deep.
@@ -71,19 +79,39 @@ async fn paths_longer_than_the_limit_are_refused() {
 }
 
 #[tokio::test]
-async fn blocks_of_other_codecs_end_a_path_but_do_not_carry_on() {
+async fn blocks_that_are_not_unixfs_end_a_path_but_do_not_carry_on() {
     let store = Arc::new(Memory::default());
     let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&store) as _);
-    let cbor = Block::hash(1, codec::DAG_CBOR, HashFunction::Sha2_256, Bytes::from_static(&[0xa0])).unwrap();
-    let cbor_cid = *cbor.cid();
-    store.insert(cbor);
-    let link = Entry { cid: cbor_cid, tsize: 1, size: 0, kind: ipfrs_unixfs::EntryKind::File };
-    let root = importer.directory(vec![("data".to_owned(), link)]).await.unwrap();
-    importer.flush().await.unwrap();
-    let found = resolve(store.as_ref(), &root.cid, &segments("data")).await.unwrap();
-    assert_eq!((found.cid, found.data.as_ref(), found.node), (cbor_cid, &[0xa0_u8][..], None));
-    let error = resolve(store.as_ref(), &root.cid, &segments("data/field")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    for (codec, bytes, kind) in
+        [(codec::DAG_CBOR, &[0xa0_u8][..], ErrorKind::Unsupported), (codec::DAG_PB, &[], ErrorKind::InvalidInput)]
+    {
+        let other = store_block(&store, codec, Bytes::from_static(bytes));
+        let link = Entry { cid: other, tsize: 1, size: 0, kind: EntryKind::File };
+        let root = importer.directory(vec![("data".to_owned(), link)]).await.unwrap();
+        importer.flush().await.unwrap();
+        let found = resolve(store.as_ref(), &root.cid, &segments("data")).await.unwrap();
+        assert_eq!((found.cid, found.data.as_ref(), found.node), (other, bytes, None));
+        let error = resolve(store.as_ref(), &root.cid, &segments("data/field")).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn shards_deeper_than_any_name_leads_are_refused() {
+    let store = Arc::new(Memory::default());
+    // Each of the eight positions of a shard leads to the next one, for ever as far as a reader knows.
+    let bottomless = [8, 5, 0x12, 1, 0xff, 0x28, 0x22, 0x30, 8];
+    let mut cid = store_block(&store, codec::RAW, Bytes::new());
+    for _ in 0..30 {
+        let link = |position| PbLink { cid, name: format!("{position}"), tsize: 0 };
+        let links: Vec<_> = (0..8).map(link).collect();
+        cid = store_block(&store, codec::DAG_PB, dag_pb::encode(&links, &bottomless));
+    }
+    let node = resolve(store.as_ref(), &cid, &[]).await.unwrap().node.unwrap();
+    let listed = entries(Arc::clone(&store) as _, node).try_collect::<Vec<_>>().await;
+    assert!(listed.unwrap_err().to_string().contains("deeper than 22 levels"));
+    let error = resolve(store.as_ref(), &cid, &segments("any")).await.unwrap_err();
+    assert!(error.to_string().contains("deeper than the hash"), "{error}");
 }
 
 #[tokio::test]
