@@ -86,3 +86,58 @@ fn send_mapped(socket: BorrowedFd<'_>, mapped: &MappedSlice<'_>, slice: &[u8], s
     }
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// What arrives of `slices`, of which those that are large enough are said to lie in `file` from offset 3 on; and
+    /// how sending them went.
+    fn sent(slices: &[&[u8]], file: &File) -> (Vec<u8>, io::Result<()>) {
+        let (out, mut back) = UnixStream::pair().unwrap();
+        out.set_nonblocking(true).unwrap();
+        let slices: Vec<_> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+        let mut counted = 0;
+        let locate = |_: &[u8]| Some(MappedSlice { file: file.as_fd(), offset: 3 });
+        let outcome = send(out.as_fd(), &slices, locate, &mut counted);
+        drop(out);
+        let mut received = Vec::new();
+        back.read_to_end(&mut received).unwrap();
+        assert_eq!(received.len(), counted);
+        (received, outcome)
+    }
+
+    #[test]
+    fn a_mapped_slice_is_sent_from_its_file_and_never_read() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[b'f'; SENDFILE_MIN_BYTES + 3]).unwrap();
+        let (memory, short) = ([b'm'; SENDFILE_MIN_BYTES], [b's'; SENDFILE_MIN_BYTES - 1]);
+        let (received, outcome) = sent(&[b"head", &memory, &short, b"tail"], &file);
+        outcome.unwrap();
+        let expected = [b"head", &[b'f'; SENDFILE_MIN_BYTES][..], &short, b"tail"].concat();
+        assert!(received == expected);
+    }
+
+    #[test]
+    fn a_file_that_ends_too_early_is_an_error_after_what_it_has() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[b'f'; 1003]).unwrap();
+        let (received, outcome) = sent(&[b"head", &[b'm'; SENDFILE_MIN_BYTES], b"tail"], &file);
+        assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(received, [b"head", &[b'f'; 1000][..]].concat());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_sent_from_is_copied() {
+        let directory = File::open("/").unwrap();
+        let memory = [b'm'; SENDFILE_MIN_BYTES];
+        let (received, outcome) = sent(&[&memory, b"tail"], &directory);
+        outcome.unwrap();
+        assert!(received == [&memory[..], b"tail"].concat());
+    }
+}

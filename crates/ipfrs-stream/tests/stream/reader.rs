@@ -1,0 +1,277 @@
+//! The DAG reader against an oracle, and against files that are wrong.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures::stream::StreamExt;
+use futures::{FutureExt, poll};
+use ipfrs_core::limits::MAX_DAG_DEPTH;
+use ipfrs_core::{Block, Cid, ErrorKind};
+use ipfrs_store::{BlockStore, MemoryStore};
+use ipfrs_stream::{BlockStoreSource, DagReader, FlowControl, Span, StoreSink, StreamingConfig};
+use ipfrs_unixfs::{BlockSink, BlockSource, Child};
+use proptest::prelude::*;
+
+use crate::dag::{directory, flat_file, node, node_of_size, pattern, raw, root};
+use crate::runtime;
+use crate::store::{CountingStore, memory};
+
+const LEAF: usize = 256 * 1024;
+
+/// A file's tree, without its bytes.
+#[derive(Debug, Clone)]
+enum Shape {
+    Raw(usize),
+    Node(usize, Vec<Shape>),
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let leaf = prop_oneof![(0..40_usize).prop_map(Shape::Raw), (0..40_usize).prop_map(|n| Shape::Node(n, Vec::new()))];
+    leaf.prop_recursive(5, 60, 6, |inner| {
+        // Inner nodes with bytes of their own too, as trickle files have them.
+        (prop_oneof![Just(0), 1..20_usize], prop::collection::vec(inner, 0..6))
+            .prop_map(|(inline, children)| Shape::Node(inline, children))
+    })
+}
+
+/// What a shape becomes: all of its blocks, the file's bytes, and where in the file each block has bytes.
+#[derive(Debug, Default)]
+struct Built {
+    blocks: Vec<Block>,
+    content: Vec<u8>,
+    extents: Vec<(Cid, usize, usize)>,
+}
+
+impl Built {
+    fn build(shape: &Shape) -> (Self, Block) {
+        let mut built = Self::default();
+        let root = built.add(shape);
+        // Nobody asks for the root: the reader is given it.
+        built.extents.pop();
+        (built, root)
+    }
+
+    fn add(&mut self, shape: &Shape) -> Block {
+        let start = self.content.len();
+        let block = match shape {
+            Shape::Raw(len) => raw(self.bytes(*len)),
+            Shape::Node(len, children) => {
+                let inline = self.bytes(*len);
+                let children: Vec<_> = children
+                    .iter()
+                    .map(|child| {
+                        let before = self.content.len();
+                        (*self.add(child).cid(), (self.content.len() - before) as u64)
+                    })
+                    .collect();
+                node(&inline, &children)
+            }
+        };
+        self.extents.push((*block.cid(), start, self.content.len()));
+        self.blocks.push(block.clone());
+        block
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let bytes = pattern(self.content.len() as u64, len);
+        self.content.extend(&bytes);
+        bytes
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_span_of_any_shape_is_read_from_just_the_blocks_that_have_it(
+        shape in shapes(), start in 0.0..1.0_f64, len in 0.0..1.0_f64, chunk_size in 1..50_u32,
+    ) {
+        let (built, root_block) = Built::build(&shape);
+        let size = built.content.len();
+        let start = (start * size as f64) as usize;
+        let len = (len * (size - start + 1) as f64) as usize;
+        let span = Span { start: start as u64, len: len as u64 };
+        let config = StreamingConfig { chunk_size, ..StreamingConfig::default() };
+        runtime().block_on(async {
+            let store = memory(&built.blocks).await;
+            let mut reader = DagReader::new(store.clone(), &root(&root_block), span, &config);
+            let mut read = Vec::new();
+            while let Some(piece) = reader.next().await {
+                let piece = piece.unwrap();
+                assert!(!piece.is_empty() && piece.len() <= chunk_size as usize);
+                read.extend_from_slice(&piece);
+                assert_eq!(reader.remaining(), (len - read.len()) as u64);
+            }
+            assert_eq!(read, &built.content[start..start + len]);
+            let touched: HashSet<_> = built.extents.iter()
+                .filter(|(_, from, to)| *from.max(&start) < *to.min(&(start + len)))
+                .map(|(cid, ..)| *cid)
+                .collect();
+            assert_eq!(store.asked(), touched);
+        });
+    }
+}
+
+#[tokio::test]
+async fn the_reader_stays_within_its_window_and_half_a_window_ahead_and_copies_nothing() {
+    for flow_control in [FlowControl::Conservative, FlowControl::Balanced, FlowControl::Aggressive] {
+        let window = flow_control.window_bytes();
+        let blocks = flat_file(160, LEAF);
+        let store = memory(&blocks).await;
+        let file = root(blocks.last().unwrap());
+        let config = StreamingConfig { flow_control, chunk_size: 100_000 };
+        let mut reader = DagReader::new(store.clone(), &file, Span::whole(file.size), &config);
+        assert_eq!(store.asked().len(), 0, "nothing is asked for before the first poll");
+        let mut taken = 0;
+        while let Some(piece) = reader.next().await {
+            let piece = piece.unwrap();
+            let leaf = &blocks[taken as usize / LEAF];
+            let within = taken as usize % LEAF;
+            assert_eq!(piece.as_ptr(), leaf.data()[within..].as_ptr());
+            let asked = store.asked().len() as u64 * LEAF as u64;
+            // At the time of asking, the piece had not been taken.
+            assert!(asked - taken <= window, "{flow_control:?}: {asked} asked for, {taken} taken");
+            assert!(asked == file.size || asked - taken >= window / 2, "{flow_control:?}: {asked}, {taken}");
+            taken += piece.len() as u64;
+        }
+        assert_eq!(taken, file.size);
+        assert_eq!(store.fetched_bytes(), file.size, "each block is fetched once");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_waits_yields_nothing_and_cancels_what_is_under_way_when_dropped() {
+    let blocks = flat_file(8, LEAF);
+    let file = root(blocks.last().unwrap());
+    let store = Arc::new(CountingStore { stalled: true, ..CountingStore::new(MemoryStore::default()) });
+    let span = Span::whole(file.size);
+    let mut reader = DagReader::new(store.clone(), &file, span, &StreamingConfig::default());
+    assert!(poll!(reader.next()).is_pending());
+    assert_eq!((store.asked().len(), Arc::strong_count(&store.under_way)), (8, 2));
+    drop(reader);
+    assert_eq!(Arc::strong_count(&store.under_way), 1);
+}
+
+#[test]
+fn a_file_in_its_root_block_never_asks_the_store() {
+    for content in [&b""[..], b"hello, block"] {
+        for block in [raw(content.to_vec()), node(content, &[])] {
+            // Not a Tokio runtime, and no waker that could ever fire: all must be ready at once.
+            let store = Arc::new(CountingStore { stalled: true, ..CountingStore::new(MemoryStore::default()) });
+            let span = Span::within(content.len() as u64, 7, None);
+            let reader = DagReader::new(store.clone(), &root(&block), span, &StreamingConfig::default());
+            let read: Vec<_> = reader.map(Result::unwrap).collect().now_or_never().unwrap();
+            assert_eq!(read.concat(), content.get(7..).unwrap_or_default());
+            assert_eq!(store.asked().len(), 0);
+        }
+    }
+}
+
+/// What a reader of the whole file yields, and the error that ends it.
+async fn read_broken(root_block: &Block, blocks: &[Block]) -> (Vec<u8>, ErrorKind, String) {
+    let file = root(root_block);
+    let store = memory(blocks).await;
+    let mut reader = DagReader::new(store, &file, Span::whole(file.size), &StreamingConfig::default());
+    let mut read = Vec::new();
+    loop {
+        match reader.next().await {
+            Some(Ok(piece)) => read.extend_from_slice(&piece),
+            Some(Err(error)) => {
+                assert!(reader.next().await.is_none(), "nothing follows an error");
+                return (read, error.kind(), error.message().to_owned());
+            }
+            None => panic!("the file was read to its end: {} bytes", read.len()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_block_is_named_after_everything_before_it() {
+    let (first, missing, last) = (raw(pattern(1, 1000)), raw(pattern(2, 1000)), raw(pattern(3, 1000)));
+    let top = node(b"top", &[&first, &missing, &last].map(|leaf| (*leaf.cid(), 1000)));
+    let (read, kind, message) = read_broken(&top, &[first.clone(), last]).await;
+    assert_eq!(read, [b"top", &first.data()[..]].concat());
+    assert_eq!(kind, ErrorKind::NotFound);
+    assert!(message.contains(&missing.cid().to_string()) && message.contains("byte 1003"), "{message}");
+}
+
+#[tokio::test]
+async fn a_block_that_is_not_what_its_parent_says_ends_the_stream_before_its_bytes() {
+    let good = raw(pattern(1, 100));
+    let inner_that_lies = node_of_size(100, b"five!", &[(*good.cid(), 100)]);
+    for (bad, kind) in [
+        (raw(pattern(2, 101)), ErrorKind::Corrupt),
+        (raw(pattern(2, 99)), ErrorKind::Corrupt),
+        (node(&pattern(3, 101), &[]), ErrorKind::Corrupt),
+        (node(&pattern(3, 99), &[]), ErrorKind::Corrupt),
+        (node(b"too much", &[(*good.cid(), 100)]), ErrorKind::Corrupt),
+        (inner_that_lies, ErrorKind::InvalidInput),
+        (node_of_size(100, &pattern(4, 50), &[]), ErrorKind::InvalidInput),
+        (directory(), ErrorKind::Corrupt),
+        (Block::trusted(*node(b"x", &[]).cid(), pattern(5, 100).into()), ErrorKind::InvalidInput),
+    ] {
+        let blocks = [good.clone(), bad.clone()];
+        let top = node(&[], &[&good, &bad, &good].map(|leaf| (*leaf.cid(), 100)));
+        let (read, found, message) = read_broken(&top, &blocks).await;
+        assert_eq!((&read[..], found), (&good.data()[..], kind), "{message}");
+        assert!(message.contains(&bad.cid().to_string()), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_root_whose_parts_are_not_its_size_is_refused() {
+    let leaf = raw(pattern(1, 100));
+    for children in [vec![(*leaf.cid(), 100)], vec![(*leaf.cid(), u64::MAX), (*leaf.cid(), 2)]] {
+        let mut file = root(&leaf);
+        file.children = children.into_iter().map(|(cid, size)| Child { cid, size }).collect();
+        let store = memory(std::slice::from_ref(&leaf)).await;
+        let mut reader = DagReader::new(store, &file, Span::whole(100), &StreamingConfig::default());
+        assert_eq!(reader.next().await.unwrap().unwrap_err().kind(), ErrorKind::Corrupt);
+        assert!(reader.next().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn depth_links_and_spans_have_limits() {
+    let mut chain = vec![raw(&b"deep"[..])];
+    for depth in 1..=MAX_DAG_DEPTH + 1 {
+        let below = chain.last().unwrap();
+        chain.push(node(&[], &[(*below.cid(), 4)]));
+        let top = chain.last().unwrap();
+        if depth == MAX_DAG_DEPTH {
+            let store = memory(&chain).await;
+            let reader = DagReader::new(store, &root(top), Span::whole(4), &StreamingConfig::default());
+            let read: Vec<_> = reader.map(Result::unwrap).collect().await;
+            assert_eq!(read.concat(), b"deep");
+        }
+    }
+    let (_, kind, message) = read_broken(chain.last().unwrap(), &chain).await;
+    assert_eq!(kind, ErrorKind::TooLarge, "{message}");
+
+    // Nodes with tens of thousands of links, in a row: the first child of each is the next.
+    let leaf = raw(&b"x"[..]);
+    let mut wide = vec![leaf.clone()];
+    for _ in 0..6 {
+        let below = root(wide.last().unwrap()).size;
+        let first = (*wide.last().unwrap().cid(), below);
+        let children: Vec<_> = std::iter::once(first).chain((0..40_000).map(|_| (*leaf.cid(), 1))).collect();
+        wide.push(node(&[], &children));
+    }
+    let (read, kind, message) = read_broken(wide.last().unwrap(), &wide).await;
+    assert_eq!((read.len(), kind), (0, ErrorKind::TooLarge), "{message}");
+
+    let beyond = Span { start: 3, len: 2 };
+    let mut reader = DagReader::new(memory(&[]).await, &root(&node(b"four", &[])), beyond, &StreamingConfig::default());
+    assert_eq!(reader.next().await.unwrap().unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(reader.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_store_is_a_source_and_a_sink_of_unixfs_blocks() {
+    let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::default());
+    let (block, absent) = (raw(&b"in"[..]), raw(&b"out"[..]));
+    StoreSink(store.clone()).put(vec![block.clone()]).await.unwrap();
+    let source = BlockStoreSource(store);
+    assert_eq!(source.block(block.cid()).await.unwrap(), block.data());
+    let error = source.block(absent.cid()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().contains(&absent.cid().to_string()));
+}

@@ -1,0 +1,215 @@
+//! The socket over loopback, byte for byte, with clients of all manners.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::StreamExt;
+use ipfrs_store::{BlockStore, BlockStoreExt, PackOptions, PackStore};
+use ipfrs_stream::{Bandwidth, DagReader, FlowControl, Socket, Span, StreamingConfig};
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::dag::{flat_file, pattern, raw, root};
+use crate::store::{CountingStore, put};
+
+/// Smaller than anything that the tests send at once.
+const SMALL_BUFFER: u32 = 8 * 1024;
+
+/// A server's connection and its client's, with kernel buffers that are small or as they come.
+async fn connection(store: &dyn BlockStore, small_buffers: bool) -> (Socket, TcpStream, Bandwidth) {
+    let (listening, client) = (TcpSocket::new_v4().unwrap(), TcpSocket::new_v4().unwrap());
+    if small_buffers {
+        listening.set_send_buffer_size(SMALL_BUFFER).unwrap();
+        client.set_recv_buffer_size(SMALL_BUFFER).unwrap();
+    }
+    listening.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = listening.listen(1).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (accepted, client) = tokio::join!(listener.accept(), client.connect(address));
+    let stream = accepted.unwrap().0;
+    stream.set_nodelay(true).unwrap();
+    let bandwidth = Bandwidth::default();
+    (Socket::new(stream, store.mappings(), bandwidth.clone()), client.unwrap(), bandwidth)
+}
+
+/// Writes all of `parts`, as a server would: vectored, going on after partial writes.
+async fn write_all(socket: &mut Socket, parts: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut rest = &mut slices[..];
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let sent = poll_fn(|cx| Pin::new(&mut *socket).poll_write_vectored(cx, rest)).await?;
+        assert!(sent > 0);
+        IoSlice::advance_slices(&mut rest, sent);
+    }
+    Ok(())
+}
+
+fn pack_store(dir: &tempfile::TempDir) -> PackStore {
+    PackStore::open(dir.path(), PackOptions::default()).unwrap()
+}
+
+/// Blocks of all sizes around the threshold, once as slices of a mapped pack and once in ordinary memory.
+async fn mapped_and_heap(store: &PackStore) -> (Vec<Bytes>, Vec<Bytes>) {
+    let sizes = [0, 1, 100, 16_384, 32_767, 32_768, 32_769, 65_536, 262_144, 1 << 20, 2 << 20];
+    let blocks: Vec<_> = sizes.iter().map(|size| raw(pattern(*size as u64, *size))).collect();
+    put(store, &blocks).await;
+    let mappings = store.mappings().unwrap();
+    let mut mapped = Vec::new();
+    for block in &blocks {
+        let bytes = store.require(block.cid()).await.unwrap();
+        assert_eq!(mappings.locate(&bytes).is_some(), !bytes.is_empty());
+        mapped.push(bytes);
+    }
+    (mapped, blocks.iter().map(|block| block.data().clone()).collect())
+}
+
+#[tokio::test]
+async fn any_mix_of_mapped_and_ordinary_slices_arrives_byte_for_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = pack_store(&dir);
+    let (mapped, heap) = mapped_and_heap(&store).await;
+    for (seed, small_buffers) in (0..12).zip([false, true].into_iter().cycle()) {
+        let mut random = rand::rngs::SmallRng::seed_from_u64(seed);
+        let mut parts: Vec<_> = mapped.iter().chain(&heap).cloned().collect();
+        for _ in 0..8 {
+            let whole = parts.choose(&mut random).unwrap();
+            let (from, to) = (random.random_range(0..=whole.len()), random.random_range(0..=whole.len()));
+            parts.push(whole.slice(from.min(to)..to.max(from)));
+        }
+        parts.shuffle(&mut random);
+
+        let (mut socket, mut client, bandwidth) = connection(&store, small_buffers).await;
+        let sending = async {
+            write_all(&mut socket, &parts).await.unwrap();
+            // And without vectors, as `write_all` of a plain writer does.
+            for part in &parts {
+                socket.write_all(part).await.unwrap();
+            }
+            socket.flush().await.unwrap();
+            socket.shutdown().await.unwrap();
+        };
+        let mut received = Vec::new();
+        let receiving = async { while client.read_buf(&mut received).await.unwrap() > 0 {} };
+        tokio::join!(sending, receiving);
+        let expected = parts.concat().repeat(2);
+        assert!(received == expected, "seed {seed}: the bytes differ");
+        assert_eq!(bandwidth.snapshot().total_out, expected.len() as u64);
+    }
+}
+
+#[tokio::test]
+async fn more_slices_than_one_system_call_takes_arrive_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = pack_store(&dir);
+    let (mapped, _) = mapped_and_heap(&store).await;
+    let mut parts: Vec<_> = (0..3_000_u32).map(|n| Bytes::copy_from_slice(&n.to_be_bytes())).collect();
+    parts.insert(2_500, mapped[8].clone());
+    let (mut socket, mut client, _) = connection(&store, false).await;
+    let mut received = vec![0; parts.iter().map(Bytes::len).sum()];
+    let (sent, read) = tokio::join!(write_all(&mut socket, &parts), client.read_exact(&mut received));
+    sent.unwrap();
+    read.unwrap();
+    assert!(received == parts.concat());
+}
+
+#[tokio::test]
+async fn a_client_that_reads_in_small_steps_gets_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = pack_store(&dir);
+    let (mapped, _) = mapped_and_heap(&store).await;
+    let parts = [Bytes::from_static(b"head"), mapped[10].clone(), Bytes::from_static(b"between"), mapped[9].clone()];
+    let expected = parts.concat();
+    let (mut socket, mut client, _) = connection(&store, true).await;
+    let sending = write_all(&mut socket, &parts);
+    let receiving = async {
+        let mut received = Vec::new();
+        for step in [1, 7, 300, 1_000, 4_096].into_iter().cycle() {
+            let mut buffer = vec![0; step];
+            match client.read(&mut buffer).await.unwrap() {
+                0 => panic!("the connection ended after {} bytes", received.len()),
+                read => received.extend_from_slice(&buffer[..read]),
+            }
+            if received.len() == expected.len() {
+                return received;
+            }
+        }
+        received
+    };
+    let (sent, received) = tokio::join!(sending, receiving);
+    sent.unwrap();
+    assert!(received == expected);
+}
+
+#[tokio::test]
+async fn a_client_that_has_closed_its_sending_side_still_gets_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = pack_store(&dir);
+    let (mapped, heap) = mapped_and_heap(&store).await;
+    let (mut socket, mut client, bandwidth) = connection(&store, true).await;
+    let parts = [heap[2].clone(), mapped[10].clone(), mapped[9].clone()];
+    let serving = async {
+        let mut request = Vec::new();
+        socket.read_to_end(&mut request).await.unwrap();
+        write_all(&mut socket, &parts).await.unwrap();
+        socket.shutdown().await.unwrap();
+        request
+    };
+    let asking = async {
+        client.write_all(b"GET").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut response = Vec::new();
+        client.read_to_end(&mut response).await.unwrap();
+        response
+    };
+    let (request, response) = tokio::join!(serving, asking);
+    assert_eq!(request, b"GET");
+    assert!(response == parts.concat());
+    let moved = bandwidth.snapshot();
+    assert_eq!((moved.total_in, moved.total_out), (3, response.len() as u64));
+}
+
+#[tokio::test]
+async fn a_transfer_ends_when_its_client_goes_and_no_more_is_fetched() {
+    const LEAF: usize = 256 * 1024;
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = flat_file(128, LEAF);
+    let file = root(blocks.last().unwrap());
+    let store = Arc::new(CountingStore::new(pack_store(&dir)));
+    put(&*store, &blocks).await;
+    let flow_control = FlowControl::Conservative;
+    let config = StreamingConfig { flow_control, ..StreamingConfig::default() };
+    let (mut socket, mut client, bandwidth) = connection(&*store, true).await;
+
+    let mut reader = DagReader::new(store.clone(), &file, Span::whole(file.size), &config);
+    let serving = async {
+        while let Some(piece) = reader.next().await {
+            write_all(&mut socket, &[piece.unwrap()]).await?;
+        }
+        Ok::<(), io::Error>(())
+    };
+    let leaving = async {
+        let mut some = vec![0; 3 * LEAF + 17];
+        client.read_exact(&mut some).await.unwrap();
+        drop(client);
+        some
+    };
+    let (served, received) = tokio::join!(serving, leaving);
+    let expected: Vec<_> = blocks[..4].iter().map(|block| &block.data()[..]).collect();
+    assert!(received == expected.concat()[..received.len()]);
+    let error = served.unwrap_err();
+    assert!(matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset), "{error}");
+
+    let sent = bandwidth.snapshot().total_out;
+    assert!(sent >= received.len() as u64 && sent < file.size / 2, "{sent} bytes were sent");
+    // What was sent, the piece that was being sent, and the window.
+    let bound = sent + LEAF as u64 + flow_control.window_bytes();
+    assert!(store.fetched_bytes() <= bound, "{} fetched, {sent} sent", store.fetched_bytes());
+    drop(reader);
+    assert_eq!(Arc::strong_count(&store.under_way), 1, "nothing is being fetched any more");
+}

@@ -1,0 +1,104 @@
+//! Stores that watch what is asked of them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use ipfrs_core::{Block, Cid, Result};
+use ipfrs_store::{BlockStore, Mappings, MemoryStore, PutMode, Stats, Stored};
+
+/// Counts what is asked of the store inside; with `stalled`, no block ever arrives.
+#[derive(Debug)]
+pub(crate) struct CountingStore<S> {
+    pub(crate) inside: S,
+    pub(crate) stalled: bool,
+    pub(crate) asked: std::sync::Mutex<HashSet<Cid>>,
+    pub(crate) fetched_bytes: Arc<AtomicU64>,
+    /// Clones are held by the streams that are under way.
+    pub(crate) under_way: Arc<()>,
+}
+
+impl<S: BlockStore + 'static> CountingStore<S> {
+    pub(crate) fn new(inside: S) -> Self {
+        Self {
+            inside,
+            stalled: false,
+            asked: std::sync::Mutex::default(),
+            fetched_bytes: Arc::default(),
+            under_way: Arc::default(),
+        }
+    }
+
+    pub(crate) fn fetched_bytes(&self) -> u64 {
+        self.fetched_bytes.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn asked(&self) -> HashSet<Cid> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+pub(crate) async fn memory(blocks: &[Block]) -> Arc<CountingStore<MemoryStore>> {
+    let store = MemoryStore::default();
+    put(&store, blocks).await;
+    Arc::new(CountingStore::new(store))
+}
+
+pub(crate) async fn put(store: &dyn BlockStore, blocks: &[Block]) {
+    for outcome in store.put_many(blocks.to_vec(), PutMode::Atomic).await {
+        outcome.unwrap();
+    }
+}
+
+#[async_trait]
+impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
+    async fn get(&self, _: &Cid) -> Result<Option<Bytes>> {
+        panic!("blocks are to be asked for in batches");
+    }
+
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        self.asked.lock().unwrap().extend(&cids);
+        let (guard, fetched_bytes) = (self.under_way.clone(), self.fetched_bytes.clone());
+        if self.stalled {
+            return futures::stream::pending().map(move |item| (item, &guard).0).boxed();
+        }
+        let count = move |item: &Result<(Cid, Option<Bytes>)>| {
+            let _held = &guard;
+            if let Ok((_, Some(block))) = item {
+                fetched_bytes.fetch_add(block.len() as u64, Ordering::SeqCst);
+            }
+        };
+        self.inside.get_many(cids).inspect(count).boxed()
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        self.inside.put_many(blocks, mode).await
+    }
+
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        self.inside.has_many(cids).await
+    }
+
+    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+        self.inside.delete_many(cids).await
+    }
+
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
+        self.inside.iterate()
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.inside.flush().await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.inside.stats().await
+    }
+
+    fn mappings(&self) -> Option<Mappings> {
+        self.inside.mappings()
+    }
+}
