@@ -1,0 +1,142 @@
+//! Answers: their bytes or JSON lines, and whether they are whole.
+
+use anyhow::{Result, anyhow, bail};
+use axum::body::Body;
+use axum::http::{HeaderMap, Response};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// Most bytes of a JSON line or of an answer that must be whole.
+const MAX_WHOLE_BYTES: usize = 16 * 1024 * 1024;
+/// Most bytes of an error that are shown.
+const MAX_ERROR_BYTES: usize = 16 * 1024;
+
+/// The body of a successful answer. Reading it to its end makes sure that it is whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    body: Body,
+    expected_bytes: Option<u64>,
+    seen_bytes: u64,
+    buffer: BytesMut,
+}
+
+impl Answer {
+    pub(crate) fn new(response: Response<Body>) -> Self {
+        let expected_bytes = header(response.headers(), "x-content-length").and_then(|value| value.parse().ok());
+        Self { body: response.into_body(), expected_bytes, seen_bytes: 0, buffer: BytesMut::new() }
+    }
+
+    /// Bytes that the answer has, where the server knew.
+    pub(crate) fn expected_bytes(&self) -> Option<u64> {
+        self.expected_bytes
+    }
+
+    /// The next bytes, or `None` at the end of a whole answer.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>> {
+        while let Some(frame) = self.body.frame().await {
+            let frame =
+                frame.map_err(|e| anyhow!("the answer broke off after {} bytes: {}", self.seen_bytes, root(&e)))?;
+            match frame.into_data() {
+                Ok(data) => {
+                    self.seen_bytes += data.len() as u64;
+                    return Ok(Some(data));
+                }
+                Err(frame) => {
+                    if let Some(error) = frame.trailers_ref().and_then(|trailers| header(trailers, "x-stream-error")) {
+                        bail!("{error}");
+                    }
+                }
+            }
+        }
+        match self.expected_bytes {
+            Some(expected) if expected != self.seen_bytes => {
+                bail!("the answer is not whole: {} of {expected} bytes arrived", self.seen_bytes)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The next JSON value of an answer that has one per line.
+    pub(crate) async fn next_object<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = self.buffer[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(searched + at + 1);
+                searched = 0;
+                if !line.trim_ascii().is_empty() {
+                    return parse(&line).map(Some);
+                }
+                continue;
+            }
+            searched = self.buffer.len();
+            if searched > MAX_WHOLE_BYTES {
+                bail!("the server sent a line of more than {MAX_WHOLE_BYTES} bytes");
+            }
+            match self.next().await? {
+                Some(bytes) => self.buffer.extend_from_slice(&bytes),
+                None => {
+                    let line = self.buffer.split();
+                    return if line.trim_ascii().is_empty() { Ok(None) } else { parse(&line).map(Some) };
+                }
+            }
+        }
+    }
+
+    /// All bytes of a short answer.
+    pub(crate) async fn bytes(mut self) -> Result<Vec<u8>> {
+        let mut whole = Vec::new();
+        while let Some(bytes) = self.next().await? {
+            whole.extend_from_slice(&bytes);
+            if whole.len() > MAX_WHOLE_BYTES {
+                bail!("the server sent more than {MAX_WHOLE_BYTES} bytes");
+            }
+        }
+        Ok(whole)
+    }
+
+    /// The one JSON value of a short answer.
+    pub(crate) async fn whole<T: DeserializeOwned>(self) -> Result<T> {
+        parse(&self.bytes().await?)
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    serde_json::from_slice(bytes)
+        .map_err(|e| anyhow!("the server's answer cannot be read ({e}): is it an ipfrs gateway?"))
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
+}
+
+fn root(error: &axum::Error) -> String {
+    let causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    causes.last().map(ToString::to_string).unwrap_or_default()
+}
+
+/// The message of an answer that reports a failure: `{"Message": ...}` of the RPC, else its text.
+pub(crate) async fn message_of(response: Response<Body>) -> String {
+    #[derive(Deserialize)]
+    struct Failure {
+        #[serde(rename = "Message")]
+        message: String,
+    }
+    let status = response.status();
+    let mut body = response.into_body();
+    let mut text = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        text.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data.as_ref()));
+        if text.len() > MAX_ERROR_BYTES {
+            break;
+        }
+    }
+    if let Ok(failure) = serde_json::from_slice::<Failure>(&text) {
+        return failure.message;
+    }
+    match String::from_utf8_lossy(&text).trim() {
+        "" => format!("the server answered {status}"),
+        text => format!("the server answered {status}: {text}"),
+    }
+}

@@ -1,0 +1,195 @@
+//! Requests to the Kubo RPC, over HTTP or to a router in this process. Commands do not know which.
+
+use anyhow::{Context, Result, anyhow, bail};
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, HOST, LOCATION, TE};
+use axum::http::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use ipfrs_interface::Local;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use serde::Deserialize;
+use tower::ServiceExt;
+
+use crate::answer::{Answer, message_of};
+use crate::multipart::Upload;
+
+/// Everything but what RFC 3986 calls unreserved.
+const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// `bytes` as one component of a path or a query.
+pub(crate) fn escape(bytes: &[u8]) -> String {
+    percent_encode(bytes, COMPONENT).to_string()
+}
+
+/// Somebody who answers requests.
+#[derive(Debug)]
+pub(crate) struct Api {
+    transport: Transport,
+}
+
+#[derive(Debug)]
+enum Transport {
+    Remote { client: Client<HttpConnector, Body>, base: String },
+    InProcess { local: Local, router: Router },
+}
+
+/// Options and arguments of a command, in the order in which they were given.
+#[derive(Debug, Default)]
+pub(crate) struct Query(String);
+
+impl Query {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.0.push(if self.0.is_empty() { '?' } else { '&' });
+        self.0.push_str(name);
+        self.0.push('=');
+        self.0.push_str(&escape(value.to_string().as_bytes()));
+        self
+    }
+
+    pub(crate) fn with_some(self, name: &str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    pub(crate) fn with_args<'a>(self, arguments: impl IntoIterator<Item = &'a String>) -> Self {
+        arguments.into_iter().fold(self, |query, argument| query.with("arg", argument))
+    }
+}
+
+/// `version`, as far as it is used here.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Version {
+    pub(crate) version: String,
+}
+
+/// What a content path leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Directory,
+    Symlink,
+}
+
+impl Api {
+    /// The daemon at a URL such as `http://127.0.0.1:8080`. Nothing is asked of it yet.
+    pub(crate) fn remote(url: &str) -> Result<Self> {
+        let base = url.trim_end_matches('/').to_owned();
+        let uri: Uri = base.parse().map_err(|e| anyhow!("the URL {url:?} of the daemon cannot be read: {e}"))?;
+        if uri.scheme_str() != Some("http") || uri.host().is_none() {
+            bail!("the URL {url:?} of the daemon must have the form http://HOST:PORT");
+        }
+        let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+        Ok(Self { transport: Transport::Remote { client, base } })
+    }
+
+    /// The repo that this process has opened.
+    pub(crate) fn local(local: Local) -> Self {
+        let router = local.router();
+        Self { transport: Transport::InProcess { local, router } }
+    }
+
+    /// The URL of the daemon, where there is one.
+    pub(crate) fn url(&self) -> &str {
+        match &self.transport {
+            Transport::Remote { base, .. } => base,
+            Transport::InProcess { .. } => "",
+        }
+    }
+
+    /// Releases what is held.
+    pub(crate) async fn close(self) -> Result<()> {
+        match self.transport {
+            Transport::Remote { .. } => Ok(()),
+            Transport::InProcess { local, .. } => Ok(local.close().await?),
+        }
+    }
+
+    /// Calls a command of the RPC. An answer that reports a failure is an error with the server's message.
+    pub(crate) async fn call(&self, command: &str, query: Query, upload: Option<&mut Upload>) -> Result<Answer> {
+        let mut request = Request::builder().method(Method::POST).header(TE, "trailers");
+        let mut body = Body::empty();
+        if let Some(upload) = upload {
+            request = request.header(CONTENT_TYPE, upload.content_type());
+            body = upload.take_body();
+        }
+        let response = self.send(request, &format!("/api/v0/{command}{}", query.0), body).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(Answer::new(response));
+        }
+        bail!("{}", message_of(response).await)
+    }
+
+    /// The version of the one who answers.
+    pub(crate) async fn version(&self) -> Result<Version> {
+        self.call("version", Query::new(), None).await?.whole().await
+    }
+
+    /// Whether requests are welcome.
+    pub(crate) async fn is_ready(&self) -> Result<bool> {
+        let response = self.send(Request::builder(), "/health/ready", Body::empty()).await?;
+        Ok(response.status() == StatusCode::OK)
+    }
+
+    /// What `path` leads to, as the gateway's headers tell: a directory sends its readers to the path with a slash.
+    /// Whatever else the answer is, asking for the file's content gives the error that a person can read.
+    pub(crate) async fn kind(&self, path: &str) -> Result<Kind> {
+        let response = self.send(Request::builder().method(Method::HEAD), &gateway_path(path), Body::empty()).await?;
+        let content_type = response.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
+        Ok(match response.status() {
+            status if status.is_redirection() && response.headers().contains_key(LOCATION) => Kind::Directory,
+            StatusCode::OK if content_type == Some(b"inode/symlink") => Kind::Symlink,
+            _ => Kind::File,
+        })
+    }
+
+    /// The target of a symlink.
+    pub(crate) async fn link_target(&self, path: &str) -> Result<Vec<u8>> {
+        let response = self.send(Request::builder(), &gateway_path(path), Body::empty()).await?;
+        if response.status() != StatusCode::OK {
+            bail!("{}", message_of(response).await);
+        }
+        Answer::new(response).bytes().await
+    }
+
+    async fn send(&self, request: axum::http::request::Builder, path: &str, body: Body) -> Result<Response<Body>> {
+        match &self.transport {
+            Transport::Remote { client, base } => {
+                let request = request.uri(format!("{base}{path}")).body(body)?;
+                let response = client.request(request).await.map_err(|e| unreachable(base, &e))?;
+                Ok(response.map(Body::new))
+            }
+            Transport::InProcess { router, .. } => {
+                let request = request.uri(path).header(HOST, "localhost").body(body)?;
+                router.clone().oneshot(request).await.context("the request failed")
+            }
+        }
+    }
+}
+
+fn unreachable(base: &str, error: &hyper_util::client::legacy::Error) -> anyhow::Error {
+    if error.is_connect() {
+        return anyhow!("no daemon answers at {base}: is it running, and is the URL right?");
+    }
+    let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
+    let cause = causes.last().map_or_else(|| error.to_string(), ToString::to_string);
+    anyhow!("the connection to {base} broke off: {cause}")
+}
+
+/// `/ipfs/...` with every segment escaped.
+fn gateway_path(path: &str) -> String {
+    let rest = path.strip_prefix("ipfs://").unwrap_or(path);
+    let rest = rest.strip_prefix("/ipfs/").unwrap_or(rest);
+    let segments: Vec<_> =
+        rest.split('/').filter(|segment| !segment.is_empty()).map(|segment| escape(segment.as_bytes())).collect();
+    format!("/ipfs/{}", segments.join("/"))
+}

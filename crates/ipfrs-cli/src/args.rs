@@ -1,0 +1,202 @@
+//! The command line: what can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// Run an IPFS gateway; add, list and fetch content.
+#[derive(Debug, Parser)]
+#[command(name = "ipfrs-cli", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags that every command takes, before or after its name.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Globals {
+    /// Configuration file [default: config.toml in the repo, where there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory of the repo [default: ~/.ipfrs]
+    #[arg(long, global = true, value_name = "DIR", env = "IPFRS_PATH", hide_env_values = true)]
+    pub(crate) repo: Option<PathBuf>,
+    /// Speak to the daemon at this URL [default: the one that runs on the repo; without one the repo is opened itself]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) api: Option<String>,
+    /// Print JSON, one object per line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run, inspect and stop the gateway
+    #[command(subcommand)]
+    Gateway(GatewayCommand),
+    /// Add files and directories; print their content IDs
+    Add(AddArgs),
+    /// Write the content of files to standard output
+    Cat(CatArgs),
+    /// Save a file or a directory
+    Get(GetArgs),
+    /// List directories: content ID, size and name of each entry
+    Ls(LsArgs),
+    /// Work with single blocks
+    #[command(subcommand)]
+    Block(BlockCommand),
+    /// Write, show and check the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell to complete in
+        shell: Shell,
+    },
+    /// Print the version
+    Version,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GatewayCommand {
+    /// Run the gateway in the foreground until SIGINT, SIGTERM or `gateway stop`
+    Start(StartArgs),
+    /// Say whether the gateway runs, where, and what it holds
+    Status,
+    /// Ask the gateway to stop, and wait until it has: running transfers may end first
+    Stop,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StartArgs {
+    /// Address or name to listen on [default: 127.0.0.1]
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+    /// Port to listen on; 0 lets the system choose [default: 8080]
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+    /// Threads that serve requests [default: the number of cores]
+    #[arg(long, value_name = "THREADS")]
+    pub(crate) workers: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// Files and directories to add; standard input where there is none, or for "-"
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Add directories with everything in them
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Print only the content ID of the last root
+    #[arg(short = 'Q', long)]
+    pub(crate) quieter: bool,
+    /// Print only content IDs
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Put everything into a directory of its own, so that names are kept
+    #[arg(short, long)]
+    pub(crate) wrap_with_directory: bool,
+    /// Compute content IDs and store nothing
+    #[arg(short = 'n', long)]
+    pub(crate) only_hash: bool,
+    /// Include hidden files of directories
+    #[arg(short = 'H', long)]
+    pub(crate) hidden: bool,
+    /// Show how far it is [default: when standard error is a terminal]
+    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) progress: Option<bool>,
+    /// Version of content IDs: 0 or 1 [default: as the profile says]
+    #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=1))]
+    pub(crate) cid_version: Option<u8>,
+    /// Store the leaves of files as raw blocks [default: as the profile says, and true for CID version 1]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) raw_leaves: Option<bool>,
+    /// How files are cut into blocks: size-BYTES [default: as the profile says]
+    #[arg(long)]
+    pub(crate) chunker: Option<String>,
+    /// Set of import parameters: unixfs-v0-2015 or unixfs-v1-2025 [default: import.profile of the configuration]
+    #[arg(long)]
+    pub(crate) profile: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CatArgs {
+    /// Content IDs, or paths below them: CID/name, /ipfs/CID/name
+    #[arg(required = true, value_name = "IPFS-PATH")]
+    pub(crate) paths: Vec<String>,
+    /// Bytes to leave out at the beginning
+    #[arg(short, long, value_name = "BYTES")]
+    pub(crate) offset: Option<u64>,
+    /// Most bytes to write
+    #[arg(short, long, value_name = "BYTES")]
+    pub(crate) length: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    /// A content ID, or a path below one: CID/name, /ipfs/CID/name
+    #[arg(value_name = "IPFS-PATH")]
+    pub(crate) path: String,
+    /// Where to save it [default: the last part of the path, here]
+    #[arg(short, long, value_name = "PATH")]
+    pub(crate) output: Option<PathBuf>,
+    /// Show how far it is [default: when standard error is a terminal]
+    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) progress: Option<bool>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// Content IDs, or paths below them: CID/name, /ipfs/CID/name
+    #[arg(required = true, value_name = "IPFS-PATH")]
+    pub(crate) paths: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BlockCommand {
+    /// Write the bytes of a block to standard output
+    Get {
+        /// Content ID of the block
+        cid: String,
+    },
+    /// Store files as one block each; print their content IDs
+    Put(BlockPutArgs),
+    /// Print the size of blocks
+    Stat {
+        /// Content IDs of the blocks
+        #[arg(required = true, value_name = "CID")]
+        cids: Vec<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BlockPutArgs {
+    /// Files to store; standard input where there is none, or for "-"
+    #[arg(value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Codec of the block: raw, dag-pb, dag-cbor, ... [default: raw]
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) cid_codec: Option<String>,
+    /// Hash function of the content ID [default: sha2-256]
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) mhtype: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Write a file with every key, its default and what it does
+    Init {
+        /// Replace the file if it is there
+        #[arg(long)]
+        force: bool,
+    },
+    /// Print the configuration in force, and where each value comes from
+    Show,
+    /// Read and check the configuration
+    Check,
+}

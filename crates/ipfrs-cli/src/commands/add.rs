@@ -1,0 +1,101 @@
+//! `add`.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Api, Query};
+use crate::args::AddArgs;
+use crate::multipart::{Source, Upload, measure};
+use crate::output::{Output, printable};
+use crate::progress::Progress;
+
+/// A line of the answer: what was added, or how far a file is.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Line {
+    name: String,
+    hash: Option<String>,
+    bytes: Option<u64>,
+    size: Option<String>,
+}
+
+/// What was added, as it is printed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Added {
+    name: String,
+    hash: String,
+    size: String,
+}
+
+pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<()> {
+    let sources = Source::of(&args.paths, args.recursive)?;
+    let progress = Progress::new(args.progress);
+    measure(&sources, args.hidden, &progress);
+    let query = Query::new()
+        .with("stream-channels", true)
+        .with("progress", progress.is_shown())
+        .with("only-hash", args.only_hash)
+        .with("wrap-with-directory", args.wrap_with_directory)
+        .with_some("cid-version", args.cid_version)
+        .with_some("raw-leaves", args.raw_leaves)
+        .with_some("chunker", args.chunker.as_ref())
+        .with_some("profile", args.profile.as_ref());
+    let mut upload = Upload::start(sources, args.hidden);
+    let outcome = report(api, query, args, &mut upload, &progress, out).await;
+    outcome.map_err(|error| upload.explain(error))
+}
+
+async fn report(
+    api: &Api,
+    query: Query,
+    args: &AddArgs,
+    upload: &mut Upload,
+    progress: &Progress,
+    out: &mut Output,
+) -> Result<()> {
+    let mut answer = api.call("add", query, Some(upload)).await?;
+    let mut tally = Tally::default();
+    let mut last = None;
+    while let Some(line) = answer.next_object::<Line>().await? {
+        let Some(hash) = line.hash else {
+            progress.done(tally.advance(line.name, line.bytes.unwrap_or(0)));
+            continue;
+        };
+        let added = Added { name: line.name, hash, size: line.size.unwrap_or_default() };
+        if !args.quieter {
+            progress.aside(|| print(&added, args, out))?;
+        }
+        last = Some(added);
+    }
+    match last {
+        Some(root) if args.quieter => print(&root, args, out),
+        Some(_) => Ok(()),
+        None => bail!("nothing was added"),
+    }
+}
+
+fn print(added: &Added, args: &AddArgs, out: &mut Output) -> Result<()> {
+    if out.is_json() {
+        out.object(added)
+    } else if args.quiet || args.quieter {
+        out.line(&added.hash)
+    } else {
+        out.line(&format!("added {} {}", added.hash, printable(&added.name)))
+    }
+}
+
+/// Progress lines give the bytes of the file that they name; the bar wants those since the line before.
+#[derive(Debug, Default)]
+struct Tally {
+    name: String,
+    bytes: u64,
+}
+
+impl Tally {
+    fn advance(&mut self, name: String, bytes: u64) -> u64 {
+        let before = if self.name == name { self.bytes } else { 0 };
+        *self = Self { name, bytes };
+        bytes.saturating_sub(before)
+    }
+}

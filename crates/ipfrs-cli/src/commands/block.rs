@@ -1,0 +1,52 @@
+//! `block get|put|stat`.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Api, Query};
+use crate::args::{BlockCommand, BlockPutArgs};
+use crate::multipart::{Source, Upload};
+use crate::output::Output;
+
+/// A block's content ID and size in bytes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct BlockStat {
+    key: String,
+    size: u64,
+}
+
+pub(super) async fn run(api: &Api, command: BlockCommand, out: &mut Output) -> Result<()> {
+    match command {
+        BlockCommand::Get { cid } => {
+            let mut answer = api.call("block/get", Query::new().with("arg", cid), None).await?;
+            while let Some(bytes) = answer.next().await? {
+                out.bytes(&bytes)?;
+            }
+            Ok(())
+        }
+        BlockCommand::Put(args) => put(api, &args, out).await,
+        BlockCommand::Stat { cids } => {
+            for cid in cids {
+                let stat: BlockStat =
+                    api.call("block/stat", Query::new().with("arg", cid), None).await?.whole().await?;
+                print(&stat, &format!("Key: {}\nSize: {}", stat.key, stat.size), out)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn put(api: &Api, args: &BlockPutArgs, out: &mut Output) -> Result<()> {
+    let query = Query::new().with_some("cid-codec", args.cid_codec.as_ref()).with_some("mhtype", args.mhtype.as_ref());
+    let mut upload = Upload::start(Source::of(&args.files, false)?, false);
+    let mut answer = api.call("block/put", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
+    while let Some(stat) = answer.next_object::<BlockStat>().await? {
+        print(&stat, &stat.key, out)?;
+    }
+    Ok(())
+}
+
+fn print(stat: &BlockStat, text: &str, out: &mut Output) -> Result<()> {
+    if out.is_json() { out.object(stat) } else { out.line(text) }
+}

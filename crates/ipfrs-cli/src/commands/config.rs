@@ -1,0 +1,60 @@
+//! `config init|show|check`.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+
+use anyhow::{Context, Result, anyhow, bail};
+use ipfrs_interface::Config;
+
+use crate::args::{ConfigCommand, Globals};
+use crate::output::Output;
+use crate::session;
+
+pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) -> Result<()> {
+    match command {
+        ConfigCommand::Init { force } => init(globals, *force, out),
+        ConfigCommand::Show => {
+            let settings = session::settings(globals, Vec::new())?;
+            if out.is_json() {
+                return out.object(&settings.to_table()?);
+            }
+            out.bytes(settings.to_toml()?.as_bytes())
+        }
+        ConfigCommand::Check => {
+            session::settings(globals, Vec::new())?.config()?;
+            let file = session::config_file(globals)?;
+            if out.is_json() {
+                return out.object(&serde_json::json!({ "file": file, "valid": true }));
+            }
+            match file {
+                Some(file) => out.line(&format!("{} is valid", file.display())),
+                None => out.line("there is no configuration file: the defaults are in force"),
+            }
+        }
+    }
+}
+
+fn init(globals: &Globals, is_forced: bool, out: &mut Output) -> Result<()> {
+    let file = match &globals.config {
+        Some(file) => file.clone(),
+        None => {
+            let repo = session::repo(globals)?;
+            fs::create_dir_all(&repo).with_context(|| format!("cannot make the repo {}", repo.display()))?;
+            repo.join("config.toml")
+        }
+    };
+    let mut options = OpenOptions::new();
+    options.write(true).truncate(true).create(is_forced).create_new(!is_forced);
+    let mut opened = match options.open(&file) {
+        Ok(opened) => opened,
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} is there already: edit it, or replace it with --force", file.display())
+        }
+        Err(e) => return Err(anyhow!("cannot write {}: {e}", file.display())),
+    };
+    opened.write_all(Config::DEFAULT_TEXT.as_bytes()).with_context(|| format!("cannot write {}", file.display()))?;
+    if out.is_json() {
+        return out.object(&serde_json::json!({ "file": file }));
+    }
+    out.line(&format!("wrote {}", file.display()))
+}

@@ -1,0 +1,118 @@
+//! `gateway start|status|stop`.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use indicatif::HumanBytes;
+use ipfrs_interface::{Flag, Gateway, ServerConfig, run_until_signalled, running_url};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::api::{Api, Query};
+use crate::args::{GatewayCommand, Globals, StartArgs};
+use crate::output::Output;
+use crate::runtime;
+use crate::session::Session;
+
+/// What a daemon needs to stop on top of its grace period.
+const STOP_MARGIN: Duration = Duration::from_secs(15);
+/// How often it is looked whether a daemon has gone.
+const STOP_POLL: Duration = Duration::from_millis(50);
+
+/// `repo/stat`, as far as it is used here.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RepoStat {
+    repo_size: u64,
+    num_objects: u64,
+    repo_path: String,
+}
+
+pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output) -> Result<()> {
+    let session = match command {
+        GatewayCommand::Start(args) => return start(globals, args, out),
+        GatewayCommand::Status | GatewayCommand::Stop => Session::open(globals, Vec::new())?,
+    };
+    session.start_quiet_log()?;
+    runtime::run(&session.config.server, async {
+        let api = session.require_daemon().await?;
+        match command {
+            GatewayCommand::Stop => stop(&session, &api, out).await,
+            _ => status(&api, out).await,
+        }
+    })
+}
+
+fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
+    let flags = [
+        ("--host", "host", args.host.clone()),
+        ("--port", "port", args.port.map(|port| port.to_string())),
+        ("--workers", "workers", args.workers.map(|workers| workers.to_string())),
+    ];
+    let flags =
+        flags.into_iter().filter_map(|(flag, key, value)| Some(Flag { flag, key: ("server", key), value: value? }));
+    let session = Session::open(globals, flags.collect())?;
+    session.config.log.start()?;
+    runtime::run(&session.config.server, async {
+        let mut gateway = Gateway::bind(&session.config, &session.repo).await?;
+        announce(&session, &gateway.urls(), out)?;
+        Ok(run_until_signalled(&mut gateway).await?)
+    })
+}
+
+fn announce(session: &Session, urls: &[String], out: &mut Output) -> Result<()> {
+    if out.is_json() {
+        return out.object(&json!({ "repo": session.repo, "urls": urls, "pid": std::process::id() }));
+    }
+    out.line(&format!("Repo: {}", session.repo.display()))?;
+    for url in urls {
+        out.line(&format!("Gateway: {url}"))?;
+    }
+    out.line("Ready")
+}
+
+async fn status(api: &Api, out: &mut Output) -> Result<()> {
+    let version = api.version().await?.version;
+    let is_ready = api.is_ready().await?;
+    let repo: RepoStat = api.call("repo/stat", Query::new(), None).await?.whole().await?;
+    if out.is_json() {
+        return out.object(&json!({
+            "url": api.url(),
+            "ready": is_ready,
+            "version": version,
+            "repo": repo.repo_path,
+            "blocks": repo.num_objects,
+            "disk_bytes": repo.repo_size,
+        }));
+    }
+    out.line(&format!("Gateway: {} ({})", api.url(), if is_ready { "ready" } else { "not ready" }))?;
+    out.line(&format!("Version: {version}"))?;
+    out.line(&format!("Repo: {}", repo.repo_path))?;
+    out.line(&format!("Blocks: {}", repo.num_objects))?;
+    out.line(&format!("On disk: {}", HumanBytes(repo.repo_size)))
+}
+
+async fn stop(session: &Session, api: &Api, out: &mut Output) -> Result<()> {
+    api.call("shutdown", Query::new(), None).await?;
+    let ServerConfig { shutdown_grace_seconds, .. } = session.config.server;
+    let deadline = Instant::now() + Duration::from_secs(shutdown_grace_seconds) + STOP_MARGIN;
+    while is_there(session, api).await? {
+        if Instant::now() > deadline {
+            bail!("the gateway at {} was asked to stop and has not: see its log", api.url());
+        }
+        sleep(STOP_POLL).await;
+    }
+    if out.is_json() {
+        return out.object(&json!({ "url": api.url(), "stopped": true }));
+    }
+    out.line(&format!("stopped {}", api.url()))
+}
+
+/// The daemon of our repo removes its URL from there when all is done; of another one only its port is seen.
+async fn is_there(session: &Session, api: &Api) -> Result<bool> {
+    match running_url(&session.repo)? {
+        Some(url) if url == api.url() => Ok(true),
+        _ => Ok(api.version().await.is_ok()),
+    }
+}

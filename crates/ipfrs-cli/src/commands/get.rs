@@ -1,0 +1,142 @@
+//! `get`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use futures::stream::{FuturesUnordered, StreamExt};
+use serde_json::json;
+use tokio::fs::{self, OpenOptions};
+use tokio::io::AsyncWriteExt;
+
+use super::ls::{DIRECTORY, Link, Listing, SYMLINK};
+use super::stage::{Stage, inside};
+use crate::api::{Api, Kind, Query};
+use crate::args::GetArgs;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// Files that are fetched at the same time.
+const CONCURRENT_FILES: usize = 8;
+/// Directories within directories that are followed.
+const MAX_DEPTH: usize = 128;
+
+pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<()> {
+    let kind = api.kind(&args.path).await?;
+    let target = target(args)?;
+    let stage = Stage::new(&target, kind == Kind::File)?;
+    let progress = Progress::new(args.progress);
+    let fetch = async {
+        match kind {
+            Kind::File => fetch_file(api, &args.path, None, &stage.root(), &progress).await,
+            Kind::Symlink => link(&api.link_target(&args.path).await?, &stage.root()).await,
+            Kind::Directory => Tree { api, progress: &progress }.fetch(&args.path, stage.root()).await,
+        }
+    };
+    // An interrupt drops the stage, and with it whatever was not yet whole.
+    tokio::select! {
+        outcome = fetch => outcome?,
+        interrupt = tokio::signal::ctrl_c() => {
+            interrupt.context("cannot listen for signals")?;
+            bail!("interrupted: nothing was saved");
+        }
+    }
+    stage.commit()?;
+    if out.is_json() {
+        return out.object(&json!({ "path": target }));
+    }
+    out.line(&format!("saved {}", target.display()))
+}
+
+/// The last part of the path, here; within the directory that -o names, if there is one.
+fn target(args: &GetArgs) -> Result<PathBuf> {
+    let last = args.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
+    match &args.output {
+        None => inside(Path::new(""), last),
+        Some(output) if output.is_dir() => inside(output, last),
+        Some(output) => Ok(output.clone()),
+    }
+}
+
+/// A file, into a path where nothing is yet.
+async fn fetch_file(api: &Api, path: &str, size: Option<u64>, target: &Path, progress: &Progress) -> Result<()> {
+    let failed = |e| anyhow!("cannot write {}: {e}", target.display());
+    let mut answer = api.call("cat", Query::new().with("arg", path), None).await?;
+    if let (None, Some(bytes)) = (size, answer.expected_bytes()) {
+        progress.expect(bytes);
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(target).await.map_err(failed)?;
+    let mut written = 0;
+    while let Some(bytes) = answer.next().await? {
+        file.write_all(&bytes).await.map_err(failed)?;
+        written += bytes.len() as u64;
+        progress.done(bytes.len() as u64);
+    }
+    file.flush().await.map_err(failed)?;
+    match size {
+        Some(size) if size != written => bail!("{path} is not whole: {written} of {size} bytes arrived"),
+        _ => Ok(()),
+    }
+}
+
+async fn link(link_target: &[u8], path: &Path) -> Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    fs::symlink(std::ffi::OsStr::from_bytes(link_target), path)
+        .await
+        .map_err(|e| anyhow!("cannot make the symlink {}: {e}", path.display()))
+}
+
+/// A directory with everything in it.
+struct Tree<'a> {
+    api: &'a Api,
+    progress: &'a Progress,
+}
+
+/// A directory that is still to be listed.
+struct Pending {
+    cid: String,
+    path: PathBuf,
+    depth: usize,
+}
+
+impl Tree<'_> {
+    async fn fetch(&self, root: &str, path: PathBuf) -> Result<()> {
+        let mut pending = vec![Pending { cid: root.to_owned(), path, depth: 0 }];
+        let mut files = FuturesUnordered::new();
+        while let Some(directory) = pending.pop() {
+            if directory.depth > MAX_DEPTH {
+                bail!("directories lie within directories to a depth of more than {MAX_DEPTH}: this is refused");
+            }
+            make(&directory.path).await?;
+            let mut listing = Listing::of(self.api, &directory.cid).await?;
+            while let Some(entry) = listing.next().await? {
+                let path = inside(&directory.path, &entry.name)?;
+                match entry.data_type {
+                    DIRECTORY => {
+                        pending.push(Pending { cid: entry.hash, path, depth: directory.depth + 1 });
+                    }
+                    SYMLINK => link(entry.target.as_bytes(), &path).await?,
+                    _ => {
+                        self.progress.expect(entry.size);
+                        files.push(self.file(entry, path));
+                    }
+                }
+                if files.len() >= CONCURRENT_FILES {
+                    files.next().await.transpose()?;
+                }
+            }
+        }
+        while let Some(fetched) = files.next().await {
+            fetched?;
+        }
+        Ok(())
+    }
+
+    async fn file(&self, entry: Link, path: PathBuf) -> Result<()> {
+        fetch_file(self.api, &entry.hash, Some(entry.size), &path, self.progress).await
+    }
+}
+
+/// `create_dir` fails where something of that name was made before, so a symlink is never walked through.
+async fn make(path: &Path) -> Result<()> {
+    fs::create_dir(path).await.map_err(|e| anyhow!("cannot make the directory {}: {e}", path.display()))
+}

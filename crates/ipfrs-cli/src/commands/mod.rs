@@ -1,0 +1,62 @@
+//! One module per command.
+
+mod add;
+mod block;
+mod cat;
+mod config;
+mod gateway;
+mod get;
+mod ls;
+mod stage;
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use crate::api::Api;
+use crate::args::{Cli, Command, Globals};
+use crate::output::Output;
+use crate::runtime;
+use crate::session::Session;
+
+/// Runs the command that was typed.
+pub(crate) fn run(cli: Cli) -> Result<()> {
+    let Cli { globals, command } = cli;
+    let mut out = Output::new(globals.json)?;
+    match command {
+        Command::Gateway(command) => gateway::run(&globals, &command, &mut out),
+        Command::Config(command) => config::run(&globals, &command, &mut out),
+        Command::Completions { shell } => completions(shell, &mut out),
+        Command::Version => version(&mut out),
+        Command::Add(args) => with_api(&globals, "add", async |api| add::run(api, &args, &mut out).await),
+        Command::Cat(args) => with_api(&globals, "cat", async |api| cat::run(api, &args, &mut out).await),
+        Command::Get(args) => with_api(&globals, "get", async |api| get::run(api, &args, &mut out).await),
+        Command::Ls(args) => with_api(&globals, "ls", async |api| ls::run(api, &args, &mut out).await),
+        Command::Block(command) => with_api(&globals, "block", async |api| block::run(api, command, &mut out).await),
+    }
+}
+
+/// Runs a command against the daemon, or against the repo where none runs, and releases the repo whatever comes of it.
+fn with_api(globals: &Globals, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
+    let session = Session::open(globals, Vec::new())?;
+    session.start_quiet_log()?;
+    runtime::run(&session.config.server, async {
+        let api = session.connect(command).await?;
+        let outcome = run(&api).await;
+        let closed = api.close().await;
+        outcome.and(closed)
+    })
+}
+
+fn completions(shell: clap_complete::Shell, out: &mut Output) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "ipfrs-cli", &mut script);
+    out.bytes(&script)
+}
+
+fn version(out: &mut Output) -> Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    if out.is_json() {
+        return out.object(&serde_json::json!({ "version": version }));
+    }
+    out.line(&format!("ipfrs-cli {version}"))
+}

@@ -1,0 +1,74 @@
+//! Standard output.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Nobody reads standard output any more: `ipfrs-cli cat ... | head`. Not a failure.
+#[derive(Debug)]
+pub(crate) struct OutputClosed;
+
+impl fmt::Display for OutputClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("standard output was closed")
+    }
+}
+
+impl std::error::Error for OutputClosed {}
+
+/// Standard output without a buffer: lines appear when they are written, and files go out in the pieces in which they
+/// come in.
+#[derive(Debug)]
+pub(crate) struct Output {
+    file: File,
+    is_json: bool,
+}
+
+impl Output {
+    pub(crate) fn new(is_json: bool) -> Result<Self> {
+        let fd = io::stdout().as_fd().try_clone_to_owned().context("standard output cannot be used")?;
+        Ok(Self { file: File::from(fd), is_json })
+    }
+
+    /// Whether `--json` was given.
+    pub(crate) fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        match self.file.write_all(bytes) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Err(OutputClosed.into()),
+            Err(e) => Err(anyhow::anyhow!("cannot write to standard output: {e}")),
+        }
+    }
+
+    /// Writes one line.
+    pub(crate) fn line(&mut self, line: &str) -> Result<()> {
+        self.bytes(format!("{line}\n").as_bytes())
+    }
+
+    /// Writes one JSON object on a line.
+    pub(crate) fn object<T: Serialize>(&mut self, object: &T) -> Result<()> {
+        let line = serde_json::to_string(object)?;
+        self.line(&line)
+    }
+}
+
+/// A name from a stranger, safe to print: control characters, which could drive a terminal, are escaped.
+pub(crate) fn printable(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for c in name.chars() {
+        if c.is_control() {
+            text.extend(c.escape_default());
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
