@@ -1,7 +1,9 @@
 //! The daemon: everything opened, bound and served, until it is asked to stop.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -158,6 +160,8 @@ impl Ending {
 /// `<repo>/api`: tells commands on this machine where the daemon is.
 struct ApiFile {
     path: PathBuf,
+    /// Kept open, so that no other file can get its inode number.
+    file: File,
 }
 
 impl ApiFile {
@@ -166,16 +170,33 @@ impl ApiFile {
         let url = addresses.first().map(|address| format!("http://{}\n", reachable(*address))).unwrap_or_default();
         // Renamed into place: a reader sees the whole URL or none.
         let draft = repo.join(format!("{API_FILE}.new"));
-        fs::write(&draft, url)
-            .and_then(|()| fs::rename(&draft, &path))
-            .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))?;
-        Ok(Self { path })
+        let written = File::create(&draft).and_then(|mut file| {
+            file.write_all(url.as_bytes())?;
+            fs::rename(&draft, &path)?;
+            Ok(file)
+        });
+        match written {
+            Ok(file) => Ok(Self { path, file }),
+            Err(e) => Err(Error::io(format_args!("cannot write {}", path.display()), e)),
+        }
     }
 
+    /// Removes the file, unless it is that of a daemon that has opened the repo since we closed it.
     fn remove(&self) {
-        if let Err(error) = fs::remove_file(&self.path) {
+        let removed = self.file.metadata().and_then(|ours| match fs::metadata(&self.path) {
+            Ok(there) if there.ino() == ours.ino() => fs::remove_file(&self.path),
+            _ => Ok(()),
+        });
+        if let Err(error) = removed {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the file that names this daemon");
         }
+    }
+}
+
+/// Removes the URL that a daemon left behind when it was killed. Only for whoever holds the repo: then no daemon does.
+pub(crate) fn remove_stale_url(repo: &Path) {
+    if fs::remove_file(repo.join(API_FILE)).is_ok() {
+        tracing::warn!(repo = %repo.display(), "the gateway that ran here ended without cleaning up");
     }
 }
 

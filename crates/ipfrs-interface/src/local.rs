@@ -8,6 +8,7 @@ use ipfrs_http::Lifecycle;
 use ipfrs_node::Node;
 
 use crate::Config;
+use crate::gateway::remove_stale_url;
 use crate::parts::Parts;
 
 /// A repo that is open in this process.
@@ -25,6 +26,7 @@ impl Local {
     pub async fn open(config: &Config, repo: &Path, holder: &str) -> Result<Self> {
         config.validate()?;
         let parts = Parts::open(config, repo, holder).await?;
+        remove_stale_url(repo);
         let lifecycle = Lifecycle::new();
         let app = parts.app(config, config.server.port, &lifecycle)?;
         lifecycle.set_ready();
