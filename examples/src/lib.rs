@@ -1,1 +1,1 @@
-//! x
+//! Runnable examples: `cargo run --package ipfrs-examples --example embedded_store`.

@@ -39,6 +39,9 @@ pub fn parse_cid(text: &str) -> Result<Cid> {
         return Err(invalid("it holds a character that no CID has"));
     }
     let is_v0 = text.len() == 46 && text.starts_with("Qm");
+    if !is_v0 && text.starts_with("Qm") {
+        return Err(invalid("a CIDv0 has 46 characters"));
+    }
     if !is_v0 && !matches!(text.as_bytes()[0], b'z' | b'b' | b'B' | b'k' | b'K' | b'f' | b'F' | b'u') {
         return Err(invalid("the multibase is not one of base58btc, base32, base36, base16, base64url"));
     }

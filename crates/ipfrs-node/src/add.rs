@@ -108,7 +108,7 @@ impl Node {
         };
         let turn = self.turn().await?;
         let metrics = self.inner.metrics.clone();
-        metrics.streams_active.with_label_values(&["upload"]).inc();
+        metrics.uploads_active.inc();
         Ok(AddSession {
             importer: Importer::new(import, sink),
             metrics,
@@ -260,7 +260,7 @@ impl AddSession {
 
 impl Drop for AddSession {
     fn drop(&mut self) {
-        self.metrics.streams_active.with_label_values(&["upload"]).dec();
+        self.metrics.uploads_active.dec();
     }
 }
 

@@ -1,16 +1,16 @@
 //! Files and directories: paths to objects, objects to bytes and entries.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode, Resolved};
+use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -22,12 +22,35 @@ use crate::{CacheConfig, ContentPath, Node};
 pub struct Object {
     /// The content ID of the target.
     pub cid: Cid,
-    /// The content ID of each step, root first, target last.
-    pub roots: Vec<Cid>,
+    /// What is known of the path, shared with everybody who asks for it.
+    pub facts: Arc<PathFacts>,
     /// The root block of the target.
     pub block: Bytes,
     /// What it is.
     pub kind: ObjectKind,
+}
+
+/// What a front-end shows of a path, kept between requests because it costs more to make than a small file to send.
+#[derive(Debug)]
+pub struct PathFacts {
+    /// The content ID of the target as text.
+    pub cid: String,
+    /// The content ID of each step as text, root first, target last, separated by commas.
+    pub roots: String,
+    /// The content type, once a front-end has found it out.
+    pub content_type: OnceLock<String>,
+    target: Cid,
+}
+
+impl PathFacts {
+    fn new(target: Cid, roots: &[Cid]) -> Self {
+        let cid = target.to_string();
+        let roots = match roots {
+            [one] if *one == target => cid.clone(),
+            many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+        };
+        Self { cid, roots, content_type: OnceLock::new(), target }
+    }
 }
 
 /// Kinds of [`Object`].
@@ -100,27 +123,27 @@ impl Node {
     /// Follows a path to its object.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] names the missing block or link; others as `ipfrs_unixfs::resolve`.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link; others as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: &ContentPath) -> Result<Object> {
+        if let Some(facts) = self.inner.paths.as_ref().and_then(|cache| cache.get(path, &self.inner.metrics)) {
+            let block = self.inner.store.require(&facts.target).await?;
+            let kind = kind(ipfrs_unixfs::decode(&facts.target, &block).ok());
+            return Ok(Object { cid: facts.target, facts, block, kind });
+        }
         let source = BlockStoreSource(self.inner.store.clone());
-        let cache = self.inner.paths.as_ref().filter(|_| !path.segments().is_empty());
-        if let Some(cached) = cache.and_then(|cache| cache.get(path, &self.inner.metrics)) {
-            let data = self.inner.store.require(&cached.cid).await?;
-            let node = decode_any(&cached.cid, &data)?;
-            return Ok(object(Resolved { cid: cached.cid, data, node, roots: cached.roots.clone() }));
-        }
         let resolved = ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?;
-        if let Some(cache) = cache {
-            cache.insert(path.clone(), CachedPath { cid: resolved.cid, roots: resolved.roots.clone() });
+        let facts = Arc::new(PathFacts::new(resolved.cid, &resolved.roots));
+        if let Some(cache) = &self.inner.paths {
+            cache.0.insert(path.clone(), facts.clone());
         }
-        Ok(object(resolved))
+        Ok(Object { cid: resolved.cid, facts, block: resolved.data, kind: kind(resolved.node) })
     }
 
     /// The bytes of a span of a file. Only the blocks that it touches are read, a bounded way ahead of the consumer;
     /// dropping the stream stops the reading.
     pub fn read(&self, file: &FileContent, span: Span) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
         let metrics = self.inner.metrics.clone();
-        metrics.streams_active.with_label_values(&["download"]).inc();
+        metrics.downloads_active.inc();
         let reader = DagReader::new(self.inner.store.clone(), &file.0, span, &self.inner.config.streaming);
         MeteredStream { reader, metrics }
     }
@@ -208,22 +231,13 @@ fn resolved_entry(entry: DirEntry, data: Option<&Bytes>) -> Listed {
     listed
 }
 
-fn decode_any(cid: &Cid, data: &Bytes) -> Result<Option<UnixFsNode>> {
-    match ipfrs_unixfs::decode(cid, data) {
-        Ok(node) => Ok(Some(node)),
-        Err(e) if e.kind() == ErrorKind::Unsupported => Ok(None),
-        Err(e) => Err(e),
-    }
-}
-
-fn object(resolved: Resolved) -> Object {
-    let kind = match resolved.node {
+fn kind(node: Option<UnixFsNode>) -> ObjectKind {
+    match node {
         Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent(file)),
         Some(node @ (UnixFsNode::Directory(_) | UnixFsNode::HamtShard(_))) => ObjectKind::Directory(Directory(node)),
         Some(UnixFsNode::Symlink { target }) => ObjectKind::Symlink(target),
         None => ObjectKind::Other,
-    };
-    Object { cid: resolved.cid, roots: resolved.roots, block: resolved.data, kind }
+    }
 }
 
 /// A [`DagReader`] that keeps the streaming metrics.
@@ -248,28 +262,26 @@ impl Stream for MeteredStream {
 
 impl Drop for MeteredStream {
     fn drop(&mut self) {
-        self.metrics.streams_active.with_label_values(&["download"]).dec();
+        self.metrics.downloads_active.dec();
     }
 }
 
 /// Where paths led before. Only what is immutable is kept, and the target's block is still asked of the store, so an
 /// entry can never serve a block that was deleted.
 #[derive(Debug)]
-pub(crate) struct PathCache(Cache<ContentPath, Arc<CachedPath>, ByBytes>);
-
-#[derive(Debug)]
-struct CachedPath {
-    cid: Cid,
-    roots: Vec<Cid>,
-}
+pub(crate) struct PathCache(Cache<ContentPath, Arc<PathFacts>, ByBytes>);
 
 #[derive(Debug, Clone)]
 struct ByBytes;
 
-impl Weighter<ContentPath, Arc<CachedPath>> for ByBytes {
-    fn weight(&self, path: &ContentPath, cached: &Arc<CachedPath>) -> u64 {
+/// Room for a content type that is found out later.
+const CONTENT_TYPE_BYTES: usize = 64;
+
+impl Weighter<ContentPath, Arc<PathFacts>> for ByBytes {
+    fn weight(&self, path: &ContentPath, facts: &Arc<PathFacts>) -> u64 {
         let names: usize = path.segments().iter().map(|segment| segment.len() + size_of::<String>()).sum();
-        (size_of::<ContentPath>() + names + size_of::<CachedPath>() + cached.roots.len() * size_of::<Cid>()) as u64
+        let texts = facts.cid.len() + facts.roots.len() + CONTENT_TYPE_BYTES;
+        (size_of::<ContentPath>() + names + size_of::<PathFacts>() + texts) as u64
     }
 }
 
@@ -282,14 +294,13 @@ impl PathCache {
         self.0.weight()
     }
 
-    fn get(&self, path: &ContentPath, metrics: &Metrics) -> Option<Arc<CachedPath>> {
+    fn get(&self, path: &ContentPath, metrics: &Metrics) -> Option<Arc<PathFacts>> {
         let found = self.0.get(path);
-        let counter = if found.is_some() { &metrics.cache_hits } else { &metrics.cache_misses };
-        counter.with_label_values(&["path"]).inc();
+        if found.is_some() {
+            metrics.path_hits.inc()
+        } else {
+            metrics.path_misses.inc()
+        }
         found
-    }
-
-    fn insert(&self, path: ContentPath, cached: CachedPath) {
-        self.0.insert(path, Arc::new(cached));
     }
 }

@@ -16,7 +16,7 @@ mod path;
 pub use add::{AddOptions, AddSession, Added};
 pub use blocks::{BatchPut, BatchPutOutcome, BlockFormat, PutBlock, TransactionStatus};
 pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig};
-pub use files::{FileContent, Listed, ListedKind, Object, ObjectKind};
+pub use files::{FileContent, Listed, ListedKind, Object, ObjectKind, PathFacts};
 pub use identity::Identity;
 pub use ipfrs_store::{Mappings, PutMode, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;

@@ -25,14 +25,20 @@ pub(crate) struct Metrics {
     pub upload_bytes: IntCounter,
     /// Payload bytes given out by file streams.
     pub download_bytes: IntCounter,
-    /// Streams that are open, by direction.
-    pub streams_active: IntGaugeVec,
+    /// Downloads that are open.
+    pub downloads_active: IntGauge,
+    /// Uploads that are open.
+    pub uploads_active: IntGauge,
     /// Bytes per piece handed to a connection.
     pub chunk_size: Histogram,
-    /// Cache lookups that were answered, by cache.
-    pub cache_hits: IntCounterVec,
-    /// Cache lookups that were not, by cache.
-    pub cache_misses: IntCounterVec,
+    /// Lookups of block locations that were answered from memory.
+    pub location_hits: IntCounter,
+    /// Lookups of block locations that needed the index.
+    pub location_misses: IntCounter,
+    /// Paths that were known.
+    pub path_hits: IntCounter,
+    /// Paths that had to be followed.
+    pub path_misses: IntCounter,
     /// Approximate bytes of each cache.
     pub cache_size: IntGaugeVec,
     /// Blocks in the store.
@@ -47,6 +53,9 @@ impl Metrics {
         let seconds = vec![1e-6, 5e-6, 2.5e-5, 1e-4, 5e-4, 2.5e-3, 0.01, 0.05, 0.25, 1.0, 5.0];
         let counts = vec![1.0, 10.0, 50.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0];
         let bytes = vec![1_024.0, 16_384.0, 65_536.0, 262_144.0, 524_288.0, 1_048_576.0, 2_097_152.0];
+        let streams = r.gauges("ipfrs_streaming_operations_active", "Open streams", "direction")?;
+        let hits = r.counters("ipfrs_cache_hits_total", "Cache lookups answered", "cache")?;
+        let misses = r.counters("ipfrs_cache_misses_total", "Cache lookups not answered", "cache")?;
         Ok(Self {
             blocks_retrieved: r.counter("ipfrs_blocks_retrieved_total", "Blocks read from the store")?,
             blocks_stored: r.counter("ipfrs_blocks_stored_total", "Blocks written to the store")?,
@@ -65,10 +74,13 @@ impl Metrics {
             )?,
             upload_bytes: r.counter("ipfrs_upload_bytes_total", "Payload bytes imported")?,
             download_bytes: r.counter("ipfrs_download_bytes_total", "Payload bytes of files streamed out")?,
-            streams_active: r.gauges("ipfrs_streaming_operations_active", "Open streams", "direction")?,
+            downloads_active: streams.with_label_values(&["download"]),
+            uploads_active: streams.with_label_values(&["upload"]),
             chunk_size: r.histogram("ipfrs_streaming_chunk_size_bytes", "Bytes per piece of a stream", bytes)?,
-            cache_hits: r.counters("ipfrs_cache_hits_total", "Cache lookups answered", "cache")?,
-            cache_misses: r.counters("ipfrs_cache_misses_total", "Cache lookups not answered", "cache")?,
+            location_hits: hits.with_label_values(&["location"]),
+            location_misses: misses.with_label_values(&["location"]),
+            path_hits: hits.with_label_values(&["path"]),
+            path_misses: misses.with_label_values(&["path"]),
             cache_size: r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?,
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Bytes of the store on disk")?,

@@ -145,8 +145,8 @@ impl Node {
         let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         metrics.store_blocks.set(gauge(stats.blocks));
         metrics.store_disk_bytes.set(gauge(stats.disk_bytes));
-        for (vector, total) in [(&metrics.cache_hits, stats.cache_hits), (&metrics.cache_misses, stats.cache_misses)] {
-            let counter = vector.with_label_values(&["location"]);
+        let lookups = [(&metrics.location_hits, stats.cache_hits), (&metrics.location_misses, stats.cache_misses)];
+        for (counter, total) in lookups {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
         metrics.cache_size.with_label_values(&["location"]).set(gauge(stats.cache_bytes));

@@ -13,13 +13,13 @@ pub(super) fn by_name(name: &str) -> Option<HeaderValue> {
 
 /// The type that content looks like (<https://mimesniff.spec.whatwg.org>, by magic numbers): text when it is UTF-8
 /// without control characters, else `application/octet-stream`.
-pub(super) fn by_content(head: &[u8]) -> HeaderValue {
+pub(super) fn by_content(head: &[u8]) -> String {
     let head = &head[..head.len().min(SNIFF_BYTES as usize)];
-    if let Some(kind) = infer::get(head) {
-        return HeaderValue::try_from(with_charset(kind.mime_type()))
-            .unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
+    match infer::get(head) {
+        Some(kind) => with_charset(kind.mime_type()),
+        None if is_text(head) => "text/plain; charset=utf-8".to_owned(),
+        None => "application/octet-stream".to_owned(),
     }
-    HeaderValue::from_static(if is_text(head) { "text/plain; charset=utf-8" } else { "application/octet-stream" })
 }
 
 fn with_charset(mime: &str) -> String {

@@ -41,6 +41,7 @@ struct Rows {
 }
 
 struct Row {
+    /// The symbol of the head's sprite.
     icon: &'static str,
     name: String,
     href: String,
@@ -129,10 +130,10 @@ fn head(path: &ContentPath, object: &Object) -> Head<'static> {
 
 fn row(base: &ContentPath, entry: &Listed) -> Row {
     let (icon, slash) = match entry.kind {
-        ListedKind::Directory => ("📁", "/"),
-        ListedKind::Symlink => ("🔗", ""),
+        ListedKind::Directory => ("folder", "/"),
+        ListedKind::Symlink => ("link", ""),
         ListedKind::File => (icon(&entry.name), ""),
-        ListedKind::Unknown => ("❔", ""),
+        ListedKind::Unknown => ("unknown", ""),
     };
     let mut href = format!("/ipfs/{}", base.root());
     for segment in base.segments().iter().chain([&entry.name]) {
@@ -149,16 +150,16 @@ fn row(base: &ContentPath, entry: &Listed) -> Row {
     }
 }
 
+/// The symbol for a file of this name.
 fn icon(name: &str) -> &'static str {
     let mime = mime_guess::from_path(name).first();
     match mime.as_ref().map(|mime| (mime.type_().as_str(), mime.subtype().as_str())) {
-        Some(("image", _)) => "🖼️",
-        Some(("video", _)) => "🎞️",
-        Some(("audio", _)) => "🎵",
-        Some(("text", _)) => "📝",
-        Some(("application", "pdf")) => "📕",
-        Some(("application", "zip" | "gzip" | "x-tar" | "x-bzip2" | "x-7z-compressed" | "zstd" | "x-xz")) => "📦",
-        _ => "📄",
+        Some(("image", _)) => "image",
+        Some(("video", _)) => "video",
+        Some(("audio", _)) => "audio",
+        Some(("text", _)) | Some(("application", "pdf" | "json")) => "text",
+        Some(("application", "zip" | "gzip" | "x-tar" | "x-bzip2" | "x-7z-compressed" | "zstd" | "x-xz")) => "archive",
+        _ => "file",
     }
 }
 

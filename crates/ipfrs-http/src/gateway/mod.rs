@@ -95,9 +95,10 @@ async fn deserialised(
     if answer.is_not_modified(headers) {
         return Ok(answer.not_modified());
     }
-    let content_type = match name.and_then(content_type::by_name) {
-        Some(by_name) => by_name,
-        None => content_type::by_content(&file.head(&state.node).await),
+    let content_type = match (name.and_then(content_type::by_name), etag_of.facts.content_type.get()) {
+        (Some(by_name), _) => by_name,
+        (None, Some(known)) => header_text(known),
+        (None, None) => sniffed(state, etag_of, &file).await,
     };
     answer.set(CONTENT_TYPE, content_type);
     if request.download || request.filename.is_some() {
@@ -107,6 +108,14 @@ async fn deserialised(
         answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
     }
     answer.payload(state, headers, file)
+}
+
+/// The type that a file looks like. It is kept, unless the first bytes could not be had.
+async fn sniffed(state: &AppState, object: &Object, file: &Payload) -> HeaderValue {
+    match file.head(&state.node).await {
+        Some(head) => header_text(object.facts.content_type.get_or_init(|| content_type::by_content(&head))),
+        None => HeaderValue::from_static("application/octet-stream"),
+    }
 }
 
 async fn directory(
@@ -150,7 +159,7 @@ fn redirect_to_slash(request: &GatewayRequest<'_>) -> Response {
 }
 
 fn etag(object: &Object, suffix: &str) -> String {
-    format!("\"{}{suffix}\"", object.cid)
+    format!("\"{}{suffix}\"", object.facts.cid)
 }
 
 /// An answer whose headers are being gathered.
@@ -168,8 +177,7 @@ impl Answer {
         headers.insert(ETAG, header_text(&etag));
         headers.insert(CACHE_CONTROL, state.immutable.clone());
         headers.insert(X_IPFS_PATH, header_text(request.raw_path));
-        let roots: Vec<_> = object.roots.iter().map(ToString::to_string).collect();
-        headers.insert(X_IPFS_ROOTS, header_text(&roots.join(",")));
+        headers.insert(X_IPFS_ROOTS, header_text(&object.facts.roots));
         Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
     }
 

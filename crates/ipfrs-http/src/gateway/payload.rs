@@ -2,9 +2,10 @@
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_core::Result;
 use ipfrs_node::{FileContent, Node, Span};
 
 use super::content_type::SNIFF_BYTES;
@@ -31,16 +32,14 @@ impl Payload {
         }
     }
 
-    /// The first bytes, for guessing a content type. Empty where they cannot be had: a range of a file can be served
+    /// The first bytes, for guessing a content type. `None` where they cannot be had: a range of a file can be served
     /// although its first block is missing.
-    pub(super) async fn head(&self, node: &Node) -> Bytes {
-        let len = self.size().min(SNIFF_BYTES);
-        match self {
-            Self::Bytes(bytes) => bytes.clone(),
-            Self::File(file) => match file.inline() {
-                Some(inline) => inline,
-                None => node.read(file, Span { start: 0, len }).next().await.and_then(Result::ok).unwrap_or_default(),
-            },
+    pub(super) async fn head(&self, node: &Node) -> Option<Bytes> {
+        let span = Span { start: 0, len: self.size().min(SNIFF_BYTES) };
+        match (self.slice(span), self) {
+            (Some(head), _) => Some(head),
+            (None, Self::File(file)) => node.read(file, span).next().await?.ok(),
+            (None, Self::Bytes(_)) => None,
         }
     }
 
@@ -82,39 +81,43 @@ impl Payload {
     }
 
     fn body(self, node: &Node, span: Span) -> Body {
-        match self.slice(span) {
-            Ok(bytes) => {
+        match (self.slice(span), self) {
+            (Some(bytes), _) => {
                 node.count_download(bytes.len());
                 Body::from(bytes)
             }
-            Err(file) => Sized::body(node.read(&file, span), span.len),
+            (None, Self::File(file)) => Sized::body(node.read(&file, span), span.len),
+            (None, Self::Bytes(_)) => Body::empty(),
         }
     }
 
     fn multipart(self, node: &Node, parts: Vec<(Bytes, Span)>, length: u64) -> Body {
         let node = node.clone();
         let parts = stream::iter(parts).flat_map(move |(head, span)| {
-            let content = match self.slice(span) {
-                Ok(bytes) => stream::once(std::future::ready(Ok(bytes))).boxed(),
-                Err(file) => node.read(&file, span).boxed(),
+            let content = match (self.slice(span), &self) {
+                (None, Self::File(file)) => node.read(file, span).boxed(),
+                (bytes, _) => once(bytes.unwrap_or_default()).boxed(),
             };
-            stream::once(std::future::ready(Ok(head))).chain(content)
+            once(head).chain(content)
         });
-        let end = stream::once(std::future::ready(Ok(Bytes::from_static(END.as_bytes()))));
-        Sized::body(parts.chain(end).boxed(), length)
+        Sized::body(parts.chain(once(Bytes::from_static(END.as_bytes()))).boxed(), length)
     }
 
-    /// A span of content that is in memory, else the file to read it from.
-    fn slice(&self, span: Span) -> Result<Bytes, FileContent> {
+    /// A span of content that is in memory; `None` where the file has to be read for it.
+    fn slice(&self, span: Span) -> Option<Bytes> {
         let bytes = match self {
             Self::Bytes(bytes) => bytes.clone(),
-            Self::File(file) => file.inline().ok_or_else(|| file.clone())?,
+            Self::File(file) => file.inline()?,
         };
         // Spans lie within the content, whose length fits memory.
         let start = usize::try_from(span.start).unwrap_or(usize::MAX).min(bytes.len());
         let end = usize::try_from(span.start + span.len).unwrap_or(usize::MAX).min(bytes.len());
-        Ok(bytes.slice(start..end))
+        Some(bytes.slice(start..end))
     }
+}
+
+fn once(bytes: Bytes) -> impl Stream<Item = Result<Bytes>> + Send {
+    stream::once(std::future::ready(Ok(bytes)))
 }
 
 const END: &str = "\r\n--ipfrs-7f1c0e5b9a3d4e62byteranges--\r\n";

@@ -4,12 +4,12 @@ mod batch_get;
 mod batch_put;
 
 use axum::Router;
-use axum::extract::Extension;
+use axum::extract::{Extension, OriginalUri};
 use axum::response::Response;
 use axum::routing::post;
 use bytes::Bytes;
 use http::header::ALLOW;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ pub(crate) fn router() -> Router<AppState> {
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-async fn no_such_route(Extension(id): Extension<RequestId>, uri: Uri) -> Problem {
+async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): OriginalUri) -> Problem {
     Problem::new(Error::not_found(format!("no route {}", uri.path())), &id)
 }
 

@@ -1,0 +1,21 @@
+//! A gateway inside your own program: `cargo run --package ipfrs-examples --example embedded_gateway [REPO]`.
+//!
+//! It listens on a free port of this machine and ends with Ctrl-C.
+#![allow(clippy::print_stdout)]
+
+use std::path::PathBuf;
+
+use ipfrs_interface::{Config, Gateway};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let repo = std::env::args_os().nth(1).map_or_else(|| std::env::temp_dir().join("ipfrs-example"), PathBuf::from);
+    let mut config = Config::default();
+    config.server.port = 0;
+    let mut gateway = Gateway::bind(&config, &repo).await?;
+    for url in gateway.urls() {
+        println!("{url}");
+    }
+    ipfrs_interface::run_until_signalled(&mut gateway).await?;
+    Ok(())
+}
