@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, codec};
 use ipfrs_stream::car::{CarLimits, CarReader, encode, frame, header};
@@ -17,14 +17,20 @@ fn car(roots: &[Cid], blocks: &[Block]) -> Vec<u8> {
     parts.concat()
 }
 
-fn pieces(car: &[u8], cuts: &[usize]) -> impl futures::Stream<Item = ipfrs_core::Result<Bytes>> + Unpin + use<> {
+/// `car` in pieces of these sizes and a last one with the rest; with `slow`, the reader has to wait before each.
+fn pieces(car: &[u8], cuts: &[usize], slow: bool) -> BoxStream<'static, ipfrs_core::Result<Bytes>> {
     let mut rest = Bytes::copy_from_slice(car);
-    let mut pieces = Vec::new();
-    for cut in cuts {
-        pieces.push(Ok(rest.split_to(*cut.min(&rest.len()))));
+    let mut pieces: Vec<_> = cuts.iter().map(|cut| rest.split_to(*cut.min(&rest.len()))).collect();
+    pieces.push(rest);
+    let pieces = stream::iter(pieces).map(Ok);
+    if !slow {
+        return pieces.boxed();
     }
-    pieces.push(Ok(rest));
-    stream::iter(pieces)
+    let wait = |piece| async {
+        tokio::task::yield_now().await;
+        piece
+    };
+    pieces.then(wait).boxed()
 }
 
 /// Every block up to the end or the error.
@@ -83,6 +89,7 @@ proptest! {
     #[test]
     fn what_was_written_is_read_however_it_is_split(
         blocks in blocks(), cuts in prop::collection::vec(0..2_000_usize, 0..60), gap in 0..50_usize, as_v2: bool,
+        slow: bool,
     ) {
         let roots: Vec<_> = blocks.iter().take(3).map(|block| *block.cid()).collect();
         let mut car = car(&roots, &blocks);
@@ -90,7 +97,7 @@ proptest! {
             car = v2(&car, gap);
         }
         runtime().block_on(async {
-            let mut reader = CarReader::new(pieces(&car, &cuts), CarLimits::default());
+            let mut reader = CarReader::new(pieces(&car, &cuts, slow), CarLimits::default());
             assert_eq!(reader.header().await.unwrap(), roots);
             let (read, error) = read(&mut reader).await;
             assert!(error.is_none(), "{error:?}");
@@ -110,7 +117,7 @@ proptest! {
         }
         runtime().block_on(async {
             for car in [damaged.clone(), v2(&damaged, 3), noise.clone(), [header(&[]).to_vec(), noise.clone()].concat()] {
-                let mut reader = CarReader::new(pieces(&car, &cuts), CarLimits::default());
+                let mut reader = CarReader::new(pieces(&car, &cuts, false), CarLimits::default());
                 let (read, _) = read(&mut reader).await;
                 assert!(read.into_iter().all(|block| Block::new(*block.cid(), block.data().clone()).is_ok()));
             }
@@ -126,7 +133,7 @@ async fn the_fixture_of_the_specification_reads_and_writes_byte_for_byte() {
                2061be55a8e2f6b4e172338bddf184d6dbee29c98853e0a0485ecee7f27b9af0b461616161";
     let fixture: Vec<_> =
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
-    let mut reader = CarReader::new(pieces(&fixture, &[]), CarLimits::default());
+    let mut reader = CarReader::new(pieces(&fixture, &[], false), CarLimits::default());
     let roots = reader.header().await.unwrap().to_vec();
     assert_eq!(roots.iter().map(Cid::codec).collect::<Vec<_>>(), [codec::DAG_CBOR; 2]);
     let (blocks, error) = read(&mut reader).await;
@@ -154,7 +161,7 @@ async fn a_wrong_hash_in_the_middle_is_found_after_every_block_before_it() {
     let offset = car(&[], &blocks[..57]).len();
     blocks[57] = Block::trusted(*blocks[57].cid(), pattern(1000, 100_000).into());
     let car = car(&[], &blocks);
-    let mut reader = CarReader::new(pieces(&car, &[64 * 1024; 130]), CarLimits::default());
+    let mut reader = CarReader::new(pieces(&car, &[64 * 1024; 130], false), CarLimits::default());
     let (read, error) = read(&mut reader).await;
     assert_eq!(read, blocks[..57]);
     let error = error.unwrap();
@@ -214,8 +221,8 @@ async fn hostile_input_is_refused_with_the_offset_of_its_section() {
         ("unknown hash", section(&unknown_hash), ErrorKind::Unsupported, "hash function 0x99"),
     ];
     for (name, bytes, kind, message) in cases {
-        for cuts in [vec![], vec![1; bytes.len().min(300)]] {
-            let (blocks, error) = read(&mut CarReader::new(pieces(&bytes, &cuts), CarLimits::default())).await;
+        for (cuts, slow) in [(vec![], false), (vec![1; bytes.len().min(300)], true)] {
+            let (blocks, error) = read(&mut CarReader::new(pieces(&bytes, &cuts, slow), CarLimits::default())).await;
             let error = error.unwrap_or_else(|| panic!("{name}: accepted"));
             assert_eq!(error.kind(), kind, "{name}: {error}");
             assert!(error.message().contains(message), "{name}: {error}");

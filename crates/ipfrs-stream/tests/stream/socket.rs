@@ -112,9 +112,7 @@ async fn more_slices_than_one_system_call_takes_arrive_in_order() {
     parts.insert(2_500, mapped[8].clone());
     let (mut socket, mut client, _) = connection(&store, false).await;
     let mut received = vec![0; parts.iter().map(Bytes::len).sum()];
-    let (sent, read) = tokio::join!(write_all(&mut socket, &parts), client.read_exact(&mut received));
-    sent.unwrap();
-    read.unwrap();
+    tokio::try_join!(write_all(&mut socket, &parts), client.read_exact(&mut received)).unwrap();
     assert!(received == parts.concat());
 }
 
