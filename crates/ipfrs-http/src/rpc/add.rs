@@ -65,6 +65,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         progress: args.bool("progress")?.unwrap_or(false),
         silent: args.bool("silent")?.unwrap_or(false),
         last_progress: Instant::now(),
+        untold: None,
     };
     // A task of its own: an import goes on while the client is not reading lines, as clients that send everything
     // before they read anything need. Dropping the handle, with the answer, ends it.
@@ -91,7 +92,10 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
 async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, boundary: Option<String>) {
     let imported = match boundary {
         Some(boundary) => add_multipart::import(&mut session, &mut reporter, body.into_data_stream(), boundary).await,
-        None => session.file("", body::pieces(body), |bytes| reporter.progress("", bytes)).await,
+        None => {
+            let imported = session.file("", body::pieces(body), |bytes| reporter.progress("", bytes)).await;
+            imported.map(|()| reporter.tell_progress(""))
+        }
     };
     let finished = match imported {
         Ok(()) => session.finish().await,
@@ -131,6 +135,8 @@ pub(super) struct Reporter {
     progress: bool,
     silent: bool,
     last_progress: Instant,
+    /// How far the file is, where that was too soon after the last line to be told.
+    untold: Option<u64>,
 }
 
 impl Reporter {
@@ -141,11 +147,21 @@ impl Reporter {
 
     /// Tells how far a file is.
     pub(super) fn progress(&mut self, name: &str, bytes: u64) {
-        if !self.progress || self.last_progress.elapsed() < PROGRESS_INTERVAL {
+        if !self.progress {
             return;
         }
-        self.last_progress = Instant::now();
-        self.send(output::line(&ProgressLine { name, bytes }));
+        self.untold = Some(bytes);
+        if self.last_progress.elapsed() >= PROGRESS_INTERVAL {
+            self.last_progress = Instant::now();
+            self.tell_progress(name);
+        }
+    }
+
+    /// Tells what was too soon to be told. Called at the end of a file, so that the bars that clients draw end full.
+    pub(super) fn tell_progress(&mut self, name: &str) {
+        if let Some(bytes) = self.untold.take() {
+            self.send(output::line(&ProgressLine { name, bytes }));
+        }
     }
 
     fn added(&mut self, added: &Added) -> Result<()> {

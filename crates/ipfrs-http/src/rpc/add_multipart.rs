@@ -63,7 +63,10 @@ where
         match kind.as_str() {
             "application/x-directory" => session.directory(&name)?,
             "application/symlink" => session.symlink(&name, &text(content).await?).await?,
-            _ => session.file(&name, content, |bytes| reporter.progress(&name, bytes)).await?,
+            _ => {
+                session.file(&name, content, |bytes| reporter.progress(&name, bytes)).await?;
+                reporter.tell_progress(&name);
+            }
         }
         reporter.acknowledged(session)?;
     }
