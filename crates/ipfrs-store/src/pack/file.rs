@@ -66,10 +66,10 @@ impl Pack {
         Ok(Self { number, path, map: Arc::new(map) })
     }
 
-    /// Maps a pack of which the first `end` bytes are sound, with room for `capacity` bytes.
-    pub(super) fn open(found: FoundPack, end: u32, capacity: u32, mappings: &Mappings) -> Result<Self> {
-        let FoundPack { number, path, file, .. } = found;
-        let map = MappedFile::new(file, capacity.max(end) as usize, u64::from(end), mappings)
+    /// Maps a pack that was found sound, with room for `capacity` bytes.
+    pub(super) fn open(found: FoundPack, capacity: u32, mappings: &Mappings) -> Result<Self> {
+        let FoundPack { number, path, file, len } = found;
+        let map = MappedFile::new(file, capacity.max(len) as usize, u64::from(len), mappings)
             .map_err(|error| cannot("map", &path, error))?;
         Ok(Self { number, path, map: Arc::new(map) })
     }

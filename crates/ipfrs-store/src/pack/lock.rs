@@ -45,9 +45,11 @@ impl StoreLock {
 impl Drop for StoreLock {
     fn drop(&mut self) {
         // The name of a holder that is gone would only confuse. The file stays: removing it would let two processes
-        // lock two files of the same name.
-        if let Err(error) = self.file.set_len(0) {
-            tracing::debug!(%error, "the store's lock file could not be emptied");
+        // lock two files of the same name. Unlocking is explicit because closing would not do it while a child that
+        // is being spawned still has a copy of the descriptor.
+        let released = self.file.set_len(0).and_then(|()| Ok(flock(&self.file, FlockOperation::Unlock)?));
+        if let Err(error) = released {
+            tracing::debug!(%error, "the store's lock was not released in order: it ends with the process");
         }
     }
 }

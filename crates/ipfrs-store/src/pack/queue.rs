@@ -108,12 +108,10 @@ impl Queue {
 
     /// Ends the writer after everything that was submitted before. Closing again does nothing.
     pub(super) async fn close(&self, shared: &Shared) -> Result<()> {
-        if self.jobs.lock().is_none() {
-            return Ok(());
-        }
-        let reply = self.submit(shared, 1, Job::Stop).await?;
-        self.jobs.lock().take();
-        answer(shared, reply).await
+        let Some(jobs) = self.jobs.lock().take() else { return Ok(()) };
+        let (stop, receiver) = self.job(shared, 1, Job::Stop).await?;
+        jobs.send(stop).map_err(|_| shared.closed())?;
+        answer(shared, receiver).await
     }
 
     async fn submit<T>(
@@ -122,14 +120,24 @@ impl Queue {
         cost: usize,
         job: impl FnOnce(Reply<T>) -> Job,
     ) -> Result<oneshot::Receiver<Result<T>>> {
-        let permits = cost.clamp(1, QUEUE_BYTES) as u32;
-        let permit = Arc::clone(&self.admission).acquire_many_owned(permits).await.map_err(|_| shared.closed())?;
-        let (sender, receiver) = oneshot::channel();
-        let job = job(Reply { sender, _permit: permit });
+        let (job, receiver) = self.job(shared, cost, job).await?;
         let jobs = self.jobs.lock();
         let sent = jobs.as_ref().ok_or_else(|| shared.closed())?.send(job);
         sent.map_err(|_| shared.closed())?;
         Ok(receiver)
+    }
+
+    /// A job that has its share of the queue, and where its outcome will come.
+    async fn job<T>(
+        &self,
+        shared: &Shared,
+        cost: usize,
+        job: impl FnOnce(Reply<T>) -> Job,
+    ) -> Result<(Job, oneshot::Receiver<Result<T>>)> {
+        let permits = cost.clamp(1, QUEUE_BYTES) as u32;
+        let permit = Arc::clone(&self.admission).acquire_many_owned(permits).await.map_err(|_| shared.closed())?;
+        let (sender, receiver) = oneshot::channel();
+        Ok((job(Reply { sender, _permit: permit }), receiver))
     }
 }
 

@@ -43,52 +43,73 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
     ensure_directory(&packs_dir)?;
     let mut found = find_packs(&packs_dir)?;
     let index = open_index(&dir.join("index.redb"), &found)?;
-
-    let covered = index.covered()?;
-    let newest = found.last_key_value().map(|(number, _)| *number);
-    let mut ends: BTreeMap<u32, u32> = found.values().map(|pack| (pack.number, pack.len)).collect();
-    let mut changed = false;
-    for pack in found.values() {
-        let from = match replay_start(&covered, pack.number) {
-            Some(from) if from < pack.len => from,
-            _ => continue,
-        };
-        changed = true;
-        let end = replay(&index, pack.number, &pack.file, &pack.path, from, pack.len)?;
-        if end < pack.len && Some(pack.number) == newest {
-            ends.insert(pack.number, cut_tail(pack, end)?);
-        } else if end < pack.len {
-            warn_of_tail(&pack.path, end, pack.len);
-        }
-    }
+    let replayed = replay_all(&index, &mut found)?;
 
     let mappings = Mappings::default();
     let mut packs = BTreeMap::new();
     let mut active = None;
-    while let Some((number, pack)) = found.pop_first() {
-        let end = ends.get(&number).copied().unwrap_or(pack.len);
-        let damaged = Some(number) == newest && index.covered()?.get(&number).is_some_and(|covered| *covered < end);
-        let appendable = Some(number) == newest && !damaged && end < options.pack_bytes;
-        let capacity = if appendable { options.pack_bytes } else { end };
-        let pack = Arc::new(Pack::open(pack, end, capacity, &mappings)?);
-        if damaged {
-            // What comes after damage would not be found by a scan: this pack must never be the newest again.
-            let next = Arc::new(Pack::create(&packs_dir, number + 1, options.pack_bytes, &mappings)?);
-            packs.insert(number + 1, Arc::clone(&next));
-            active = Some(next);
-        } else if appendable {
-            active = Some(Arc::clone(&pack));
-        }
+    let newest = found.last_key_value().map(|(number, _)| *number);
+    for (number, pack) in found {
+        let appendable = Some(number) == newest && replayed != Replayed::Damaged && pack.len < options.pack_bytes;
+        let capacity = if appendable { options.pack_bytes } else { pack.len };
+        let pack = Arc::new(Pack::open(pack, capacity, &mappings)?);
+        active = appendable.then(|| Arc::clone(&pack));
         packs.insert(number, pack);
     }
-    if let (true, Some((number, pack))) = (changed, packs.last_key_value()) {
+    let mut next_number = newest.map_or(1, |number| number + 1);
+    if replayed == Replayed::Damaged {
+        // A scan would not find what comes after the damage: the damaged pack must never be the newest again.
+        let pack = Arc::new(Pack::create(&packs_dir, next_number, options.pack_bytes, &mappings)?);
+        packs.insert(next_number, Arc::clone(&pack));
+        active = Some(pack);
+        next_number += 1;
+    }
+    if let (true, Some((number, pack))) = (replayed != Replayed::Nothing, packs.last_key_value()) {
         // A put of what was replayed is answered "present": it must be as durable as that answer says.
         pack.sync()?;
         index.apply(&Changes::new(), Position { pack: *number, offset: pack.end() }, true)?;
     }
-    let next_number = packs.last_key_value().map_or(0, |(number, _)| *number) + 1;
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock)?;
     Ok(Recovered { shared: Arc::new(shared), active, next_number })
+}
+
+/// What the index had to be told at open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Replayed {
+    /// Nothing: it knew everything.
+    Nothing,
+    /// Some sections; an unfinished write at the end was cut off.
+    Sections,
+    /// Some sections, but the newest pack has more after them, which is kept as it is.
+    Damaged,
+}
+
+/// Tells the index what it does not know of the packs yet, and cuts an unfinished write off the newest.
+fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Replayed> {
+    let covered = index.covered()?;
+    let newest = found.last_key_value().map(|(number, _)| *number);
+    let mut replayed = Replayed::Nothing;
+    for pack in found.values_mut() {
+        let Some(from) = replay_start(&covered, pack.number).filter(|from| *from < pack.len) else { continue };
+        replayed = Replayed::Sections;
+        let end = replay(index, pack.number, &pack.file, &pack.path, from, pack.len)?;
+        let rest = pack.len - end;
+        if rest == 0 {
+            continue;
+        }
+        if Some(pack.number) == newest && rest <= MAX_TORN_BYTES {
+            cut_tail(pack, end)?;
+            continue;
+        }
+        tracing::warn!(
+            pack = %pack.path.display(), offset = end, bytes = rest,
+            "no section can be made out from here on: what this part held is lost to the index; the file is kept"
+        );
+        if Some(pack.number) == newest {
+            replayed = Replayed::Damaged;
+        }
+    }
+    Ok(replayed)
 }
 
 /// Brings an index that was opened anew up to what the packs of a running store hold.
@@ -234,24 +255,14 @@ fn note(pack: u32, section: Section<'_>, changes: &mut Changes) -> Result<(), St
     Ok(())
 }
 
-/// Removes what a crash left of a write at the end of the newest pack; gives the pack's length then.
-fn cut_tail(pack: &FoundPack, end: u32) -> Result<u32> {
-    if pack.len - end > MAX_TORN_BYTES {
-        warn_of_tail(&pack.path, end, pack.len);
-        return Ok(pack.len);
-    }
+/// Removes what a crash left of a write at the end of the newest pack.
+fn cut_tail(pack: &mut FoundPack, end: u32) -> Result<()> {
     let cut = || {
         pack.file.set_len(u64::from(end))?;
         pack.file.sync_data()
     };
     cut().map_err(|error| cannot("cut", &pack.path, error))?;
     tracing::info!(pack = %pack.path.display(), offset = end, bytes = pack.len - end, "cut off an unfinished write");
-    Ok(end)
-}
-
-fn warn_of_tail(path: &Path, end: u32, len: u32) {
-    tracing::warn!(
-        pack = %path.display(), offset = end, bytes = len - end,
-        "no sound section could be made out from here on: what this part held is not found; the file is kept as it is"
-    );
+    pack.len = end;
+    Ok(())
 }

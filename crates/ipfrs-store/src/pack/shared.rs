@@ -124,17 +124,20 @@ impl Shared {
 
     /// The pack with this number.
     pub(super) fn pack(&self, number: u32) -> Result<Arc<Pack>> {
-        if let Some(pack) = self.packs.read().get(&number) {
+        let packs = self.packs.read();
+        if let Some(pack) = packs.get(&number) {
             return Ok(Arc::clone(pack));
         }
-        self.with_index(|_| {
-            Err(Error::corrupt(format!(
-                "the index names pack {number}, which is not in {}: stop the program, put the file back or delete {}, \
-                 and start again",
-                self.packs_dir().display(),
-                self.index_path().display()
-            )))
-        })
+        // Who has a location has read it from the index of an open store, which has a pack then.
+        if packs.is_empty() {
+            return Err(self.closed());
+        }
+        Err(Error::corrupt(format!(
+            "the index names pack {number}, which is not in {}: stop the program, put the file back or delete {}, and \
+             start again",
+            self.packs_dir().display(),
+            self.index_path().display()
+        )))
     }
 
     /// All packs, by number.

@@ -1,0 +1,278 @@
+//! The contracts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use ipfrs_core::hash::{self, HashFunction};
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Block, Cid, ErrorKind, Multihash, codec, new_cid};
+use ipfrs_store::{BlockStore, BlockStoreExt, PutMode, RESERVED_CODEC, Stored};
+
+use crate::fixture::{assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted};
+
+type Store = Arc<dyn BlockStore>;
+
+pub(super) async fn blocks_of_every_size_come_back(store: Store) {
+    let sizes = [0, 1, 127, 128, 4_095, 4_096, 4_097, 262_144, MAX_BLOCK_BYTES - 1, MAX_BLOCK_BYTES];
+    let blocks: Vec<_> = sizes.into_iter().map(random_block).collect();
+    for block in &blocks {
+        assert_eq!(store.put(block.clone()).await.unwrap(), Stored::New);
+        assert_eq!(store.get(block.cid()).await.unwrap().as_ref(), Some(block.data()));
+        assert_eq!(store.size(block.cid()).await.unwrap(), Some(block.data().len() as u64));
+    }
+    assert_holds(&*store, &blocks).await;
+}
+
+pub(super) async fn an_absent_block_is_none_and_seen_as_soon_as_it_is_put(store: Store) {
+    for _ in 0..20 {
+        let block = random_block(100);
+        assert_eq!(store.get(block.cid()).await.unwrap(), None);
+        assert_eq!(store.size(block.cid()).await.unwrap(), None);
+        assert_eq!(store.require(block.cid()).await.unwrap_err().kind(), ErrorKind::NotFound);
+        store.put(block.clone()).await.unwrap();
+        assert_eq!(store.require(block.cid()).await.unwrap(), block.data());
+    }
+}
+
+pub(super) async fn a_block_is_found_under_every_codec_and_version_and_listed_as_first_put(store: Store) {
+    let data = Bytes::from_static(b"the same bytes");
+    let hash = hash::sha2_256(&data);
+    let names: Vec<Cid> = [(0, codec::DAG_PB), (1, codec::DAG_PB), (1, codec::RAW), (1, 0x1234_5678)]
+        .into_iter()
+        .map(|(version, codec)| new_cid(version, codec, hash).unwrap())
+        .collect();
+    for first in &names {
+        assert_eq!(store.put(Block::new(*first, data.clone()).unwrap()).await.unwrap(), Stored::New);
+        for name in &names {
+            assert_eq!(store.get(name).await.unwrap().as_ref(), Some(&data));
+            assert_eq!(store.put(Block::new(*name, data.clone()).unwrap()).await.unwrap(), Stored::Present);
+        }
+        assert_eq!(listed(&*store).await, vec![first.to_bytes()]);
+        assert_eq!(store.delete_many(&[names[1]]).await.unwrap(), [true]);
+        assert_eq!(store.get(first).await.unwrap(), None);
+    }
+}
+
+pub(super) async fn identity_blocks_are_always_there_and_never_stored(store: Store) {
+    let inline = Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::from_static(b"inline")).unwrap();
+    let other = block("stored");
+    assert_eq!(store.get(inline.cid()).await.unwrap().as_ref(), Some(inline.data()));
+    let outcomes = store.put_many(vec![inline.clone(), other.clone(), inline.clone()], PutMode::Atomic).await;
+    let outcomes: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
+    assert_eq!(outcomes, [Stored::Present, Stored::New, Stored::Present]);
+    assert_eq!(store.delete_many(&[*inline.cid(), *other.cid()]).await.unwrap(), [false, true]);
+    assert_holds(&*store, &[inline]).await;
+    assert!(listed(&*store).await.is_empty());
+    assert_eq!(store.stats().await.unwrap().blocks, 0);
+}
+
+pub(super) async fn get_many_keeps_the_order_and_marks_what_is_missing(store: Store) {
+    let blocks = numbered(0..700);
+    put_all(&*store, &blocks[..350]).await;
+    // Present and absent ones in turn, from both ends, some twice.
+    let asked: Vec<_> = (0..350).flat_map(|n| [n, 699 - n, n]).collect();
+    let names = asked.iter().map(|n| *blocks[*n].cid()).collect();
+    let found: Vec<_> = store.get_many(names).try_collect().await.unwrap();
+    assert_eq!(found.len(), asked.len());
+    for (n, (cid, data)) in asked.into_iter().zip(found) {
+        assert_eq!(cid, *blocks[n].cid());
+        assert_eq!(data.as_ref(), (n < 350).then(|| blocks[n].data()));
+    }
+    assert_eq!(store.get_many(Vec::new()).count().await, 0);
+}
+
+pub(super) async fn a_block_is_new_once(store: Store) {
+    let (a, b) = (random_block(5_000), random_block(5_000));
+    let outcomes = put_all(&*store, &[a.clone(), b.clone(), a.clone()]).await;
+    assert_eq!(outcomes, [Stored::New, Stored::New, Stored::Present]);
+    let before = store.stats().await.unwrap();
+    for mode in [PutMode::Atomic, PutMode::BestEffort] {
+        let outcomes = store.put_many(vec![b.clone(), a.clone()], mode).await;
+        assert!(outcomes.into_iter().all(|outcome| outcome.unwrap() == Stored::Present));
+    }
+    let after = store.stats().await.unwrap();
+    assert_eq!(
+        (before.blocks, before.payload_bytes, before.disk_bytes),
+        (after.blocks, after.payload_bytes, after.disk_bytes)
+    );
+}
+
+pub(super) async fn an_atomic_put_with_a_refused_block_stores_nothing_and_removes_nothing(store: Store) {
+    let kept = block("kept");
+    store.put(kept.clone()).await.unwrap();
+    let fresh = numbered(0..10);
+    let mut batch = fresh.clone();
+    batch.insert(3, kept.clone());
+    batch.insert(5, reserved());
+    let outcomes = store.put_many(batch, PutMode::Atomic).await;
+    assert_eq!(outcomes.len(), 12);
+    for outcome in &outcomes {
+        assert_eq!(outcome.as_ref().unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+    assert!(outcomes[0].as_ref().unwrap_err().message().contains("block 5"));
+    assert_lacks(&*store, &fresh).await;
+    assert_holds(&*store, &[kept]).await;
+}
+
+pub(super) async fn a_best_effort_put_stores_what_can_be_stored(store: Store) {
+    let fresh = numbered(0..10);
+    let mut batch = fresh.clone();
+    batch.insert(5, reserved());
+    let outcomes = store.put_many(batch, PutMode::BestEffort).await;
+    for (place, outcome) in outcomes.into_iter().enumerate() {
+        match outcome {
+            Ok(stored) => assert_eq!((stored, place == 5), (Stored::New, false)),
+            Err(error) => assert_eq!((error.kind(), place), (ErrorKind::Unsupported, 5)),
+        }
+    }
+    assert_holds(&*store, &fresh).await;
+}
+
+/// A block that claims to be a deletion.
+fn reserved() -> Block {
+    Block::hash(1, RESERVED_CODEC, HashFunction::Sha2_256, Bytes::from_static(b"forged")).unwrap()
+}
+
+pub(super) async fn what_no_engine_keeps_is_refused(store: Store) {
+    let unknown_hash = Cid::new_v1(codec::RAW, Multihash::wrap(0x13, &[7; 64]).unwrap());
+    let large = vec![0; MAX_BLOCK_BYTES + 1];
+    let large_cid = Cid::new_v1(codec::RAW, hash::sha2_256(&large));
+    for (block, kind) in [
+        (reserved(), ErrorKind::Unsupported),
+        (Block::trusted(unknown_hash, Bytes::new()), ErrorKind::Unsupported),
+        (Block::trusted(large_cid, large.into()), ErrorKind::TooLarge),
+    ] {
+        let cid = *block.cid();
+        assert_eq!(store.put(block).await.unwrap_err().kind(), kind);
+        assert_eq!(store.get(&cid).await.unwrap(), None);
+    }
+    assert!(store.put_many(Vec::new(), PutMode::Atomic).await.is_empty());
+}
+
+pub(super) async fn a_batch_larger_than_every_internal_bound_is_stored(store: Store) {
+    let blocks: Vec<_> = (0..35).map(|_| random_block(MAX_BLOCK_BYTES)).collect();
+    let (atomic, best_effort) = blocks.split_at(34);
+    assert_eq!(put_all(&*store, atomic).await, vec![Stored::New; 34]);
+    let outcomes = store.put_many([atomic, best_effort].concat(), PutMode::BestEffort).await;
+    let new = outcomes.into_iter().filter(|outcome| *outcome.as_ref().unwrap() == Stored::New).count();
+    assert_eq!(new, best_effort.len());
+    for block in &blocks {
+        assert!(store.require(block.cid()).await.unwrap() == block.data());
+    }
+}
+
+pub(super) async fn deleted_blocks_are_gone_and_can_be_put_again(store: Store) {
+    let blocks = numbered(0..300);
+    put_all(&*store, &blocks).await;
+    assert_holds(&*store, &blocks).await;
+    let (gone, kept) = blocks.split_at(100);
+    let twice = [*gone[0].cid(), *gone[0].cid(), *block("never there").cid()];
+    assert_eq!(store.delete_many(&twice).await.unwrap(), [true, false, false]);
+    assert_eq!(store.delete_many(&cids(&gone[1..])).await.unwrap(), vec![true; 99]);
+    assert_lacks(&*store, gone).await;
+    assert_eq!(store.has_many(&cids(gone)).await.unwrap(), vec![None; 100]);
+    assert_eq!(listed(&*store).await, sorted(cids(kept)));
+
+    assert_eq!(put_all(&*store, gone).await, vec![Stored::New; 100]);
+    assert_holds(&*store, &blocks).await;
+    assert!(store.delete_many(&[]).await.unwrap().is_empty());
+}
+
+pub(super) async fn bytes_in_use_outlive_their_deletion(store: Store) {
+    let block = random_block(100_000);
+    store.put(block.clone()).await.unwrap();
+    let held = store.require(block.cid()).await.unwrap().slice(10..90_000);
+    store.delete_many(&[*block.cid()]).await.unwrap();
+    put_all(&*store, &numbered(0..1_000)).await;
+    assert_eq!(held, block.data()[10..90_000]);
+}
+
+pub(super) async fn iterate_lists_what_stays_while_blocks_come_and_go(store: Store) {
+    let (stays, goes, comes) = (numbered(0..2_500), numbered(2_500..3_500), numbered(3_500..4_500));
+    put_all(&*store, &stays).await;
+    put_all(&*store, &goes).await;
+    let mut stream = store.iterate();
+    let mut seen = vec![stream.try_next().await.unwrap().unwrap()];
+    store.delete_many(&cids(&goes)).await.unwrap();
+    put_all(&*store, &comes).await;
+    while let Some(cid) = stream.try_next().await.unwrap() {
+        seen.push(cid);
+    }
+    let seen = sorted(seen);
+    let mut once = seen.clone();
+    once.dedup();
+    assert_eq!(seen, once, "a block was listed twice");
+    let stays = sorted(cids(&stays));
+    assert!(stays.iter().all(|cid| seen.binary_search(cid).is_ok()));
+    assert_eq!(listed(&*store).await.len(), 3_500);
+}
+
+pub(super) async fn many_small_blocks_in_one_call(store: Store) {
+    let blocks = numbered(0..20_000);
+    assert_eq!(put_all(&*store, &blocks).await, vec![Stored::New; blocks.len()]);
+    assert_holds(&*store, &blocks).await;
+    assert_eq!(listed(&*store).await, sorted(cids(&blocks)));
+    assert_eq!(store.delete_many(&cids(&blocks)).await.unwrap(), vec![true; blocks.len()]);
+    assert!(listed(&*store).await.is_empty());
+}
+
+pub(super) async fn stats_count_blocks_and_payload(store: Store) {
+    let totals = || async {
+        let stats = store.stats().await.unwrap();
+        (stats.blocks, stats.payload_bytes)
+    };
+    assert_eq!(totals().await, (0, 0));
+    let blocks: Vec<_> = [10, 0, 5_000, 100_000].into_iter().map(random_block).collect();
+    put_all(&*store, &blocks).await;
+    put_all(&*store, &blocks).await;
+    assert_eq!(totals().await, (4, 105_010));
+    store.delete_many(&cids(&blocks[2..])).await.unwrap();
+    assert_eq!(totals().await, (2, 10));
+    store.flush().await.unwrap();
+    assert_eq!(totals().await, (2, 10));
+}
+
+pub(super) async fn writers_and_readers_at_the_same_time(store: Store) {
+    // Neighbours put overlapping blocks; each reads its own back at once, by one way or another.
+    let writers = (0..8_u32).map(|writer| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for round in 0..20_u32 {
+                let start = writer * 500 + round * 30;
+                let blocks = numbered(start..start + 60);
+                put_all(&*store, &blocks).await;
+                assert_holds(&*store, &blocks).await;
+                let block = random_block(20_000);
+                store.put(block.clone()).await.unwrap();
+                assert_eq!(store.require(block.cid()).await.unwrap(), block.data());
+                assert_eq!(store.delete_many(&[*block.cid()]).await.unwrap(), [true]);
+                assert_eq!(store.get(block.cid()).await.unwrap(), None);
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    let all = numbered(0..7 * 500 + 19 * 30 + 60);
+    assert_holds(&*store, &all).await;
+    assert_eq!(store.stats().await.unwrap().blocks, all.len() as u64);
+}
+
+pub(super) async fn dropped_futures_and_streams_leave_the_store_usable(store: Store) {
+    let blocks = numbered(0..1_000);
+    for part in blocks.chunks(50) {
+        // Polled once, then dropped: it may or may not have happened.
+        let put = store.put_many(part.to_vec(), PutMode::Atomic);
+        let _ = tokio::time::timeout(Duration::ZERO, put).await;
+    }
+    put_all(&*store, &blocks).await;
+    for taken in [1, 127, 128, 129, 500] {
+        let some: Vec<_> = store.get_many(cids(&blocks)).take(taken).try_collect().await.unwrap();
+        assert_eq!(some.len(), taken);
+        assert_eq!(store.iterate().take(taken).count().await, taken);
+    }
+    assert_holds(&*store, &blocks).await;
+    assert_eq!(store.stats().await.unwrap().blocks, 1_000);
+}

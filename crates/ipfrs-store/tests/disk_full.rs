@@ -1,0 +1,108 @@
+//! A disk that is full, played by a limit on the size of files. The limit is the whole process's: each test is a child.
+
+use std::io::Read;
+use std::path::Path;
+
+use ipfrs_core::{Block, ErrorKind};
+use ipfrs_store::{BlockStore, PackOptions, PackStore, PutMode};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::fixture::{assert_holds, assert_lacks, block, child_dir, put_all, random_block, spawn_child};
+
+fn limit_files_to(bytes: Option<u64>) {
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    setrlimit(Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();
+}
+
+fn pack_len(dir: &Path) -> u64 {
+    std::fs::metadata(dir.join("packs/00000001.car")).unwrap().len()
+}
+
+fn assert_child_passes(name: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = spawn_child(name, dir.path());
+    let mut output = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(child.wait().unwrap().success(), "{output}");
+    assert!(output.contains("reached the end"), "{output}");
+}
+
+/// Puts batches until one is refused; gives those that were stored and the one that was not.
+async fn fill(store: &PackStore, mut batch: impl FnMut(u32) -> Vec<Block>) -> (Vec<Block>, Vec<Block>) {
+    let mut stored = Vec::new();
+    for number in 0.. {
+        let blocks = batch(number);
+        let outcomes = store.put_many(blocks.clone(), PutMode::Atomic).await;
+        if outcomes.iter().all(Result::is_ok) {
+            stored.extend(blocks);
+            continue;
+        }
+        for outcome in outcomes {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        }
+        return (stored, blocks);
+    }
+    unreachable!()
+}
+
+#[tokio::test]
+async fn child_whose_pack_cannot_grow() {
+    let Some(dir) = child_dir() else { return };
+    let store = PackStore::open(&dir, PackOptions::default()).unwrap();
+    put_all(&store, &[random_block(1_000)]).await;
+    limit_files_to(Some(16 * 1024 * 1024));
+    let (stored, refused) = fill(&store, |_| (0..3).map(|_| random_block(1_000_000)).collect()).await;
+    assert!(stored.len() >= 12);
+    let len = pack_len(&dir);
+    assert!(len < 16 * 1024 * 1024, "what was written of a refused put must be cut away");
+    assert_holds(&store, &stored).await;
+    assert_lacks(&store, &refused).await;
+    // A smaller one still fits, at the same place.
+    let small = random_block(50_000);
+    put_all(&store, std::slice::from_ref(&small)).await;
+    assert!(pack_len(&dir) < len + 51_000);
+
+    limit_files_to(None);
+    put_all(&store, &refused).await;
+    store.close().await.unwrap();
+    let store = PackStore::open(&dir, PackOptions::default()).unwrap();
+    assert_holds(&store, &[stored, refused, vec![small]].concat()).await;
+    store.close().await.unwrap();
+    println!("reached the end");
+}
+
+#[test]
+fn a_full_disk_refuses_puts_whole_and_loses_nothing() {
+    assert_child_passes("disk_full::child_whose_pack_cannot_grow");
+}
+
+#[tokio::test]
+async fn child_whose_index_cannot_grow() {
+    let Some(dir) = child_dir() else { return };
+    let store = PackStore::open(&dir, PackOptions { cache_enabled: false, ..PackOptions::default() }).unwrap();
+    put_all(&store, &[block("first")]).await;
+    store.flush().await.unwrap();
+    let index_len = std::fs::metadata(dir.join("index.redb")).unwrap().len();
+    limit_files_to(Some(index_len));
+    // Tiny blocks: the index grows faster than the pack.
+    let batch = |number: u32| (0..500).map(|n| block((number * 500 + n).to_le_bytes().to_vec())).collect();
+    let (stored, refused) = fill(&store, batch).await;
+    assert!(pack_len(&dir) < index_len, "the pack was full before the index");
+    assert_holds(&store, &stored).await;
+    assert_lacks(&store, &refused).await;
+
+    limit_files_to(None);
+    put_all(&store, &refused).await;
+    assert_holds(&store, &refused).await;
+    store.close().await.unwrap();
+    let store = PackStore::open(&dir, PackOptions::default()).unwrap();
+    assert_holds(&store, &[stored, refused].concat()).await;
+    store.close().await.unwrap();
+    println!("reached the end");
+}
+
+#[test]
+fn an_index_that_cannot_grow_is_opened_again_and_loses_nothing() {
+    assert_child_passes("disk_full::child_whose_index_cannot_grow");
+}

@@ -1,0 +1,137 @@
+//! What is in the directory, read with nothing of the store's own code.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
+
+use ipfrs_core::{Block, Cid, hash};
+use ipfrs_store::{BlockStore, BlockStoreExt, MemoryStore, RESERVED_CODEC};
+
+use crate::fixture::{cids, open_small, put_all, random_block, random_blocks};
+
+/// Takes an unsigned LEB128 number from the front.
+fn varint(bytes: &mut &[u8]) -> usize {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let (first, rest) = bytes.split_first().unwrap();
+        *bytes = rest;
+        value |= usize::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            break;
+        }
+    }
+    value
+}
+
+/// The sections of a CARv1 file, after its header, which must name no roots.
+fn sections(mut car: &[u8]) -> Vec<(Cid, &[u8])> {
+    let header = varint(&mut car);
+    // A map of two: "roots" to an empty array, "version" to 1.
+    assert_eq!(car[..header], *b"\xa2\x65roots\x80\x67version\x01");
+    car = &car[header..];
+    let mut sections = Vec::new();
+    while !car.is_empty() {
+        let length = varint(&mut car);
+        let (mut section, rest) = car.split_at(length);
+        car = rest;
+        let cid = Cid::read_bytes(&mut section).unwrap();
+        sections.push((cid, section));
+    }
+    sections
+}
+
+#[tokio::test]
+async fn every_pack_is_a_car_file_at_any_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let blocks = random_blocks(60, 10_000);
+    put_all(&store, &blocks).await;
+    for block in &blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+        put_all(&store, &[random_block(3_000)]).await;
+    }
+    store.delete_many(&cids(&blocks[..7])).await.unwrap();
+
+    // Not closed: the newest pack is one too.
+    let (mut found, mut deleted) = (BTreeSet::new(), Vec::new());
+    let mut packs = 0;
+    for entry in std::fs::read_dir(dir.path().join("packs")).unwrap() {
+        let car = std::fs::read(entry.unwrap().path()).unwrap();
+        packs += 1;
+        for (cid, data) in sections(&car) {
+            hash::verify(&cid, data).unwrap();
+            if cid.codec() == RESERVED_CODEC {
+                deleted.push(data.to_vec());
+            } else {
+                assert!(found.insert(cid.to_bytes()), "{cid} was written twice");
+            }
+        }
+    }
+    assert!(packs > 3);
+    assert!(blocks.iter().all(|block| found.contains(&block.cid().to_bytes())));
+    assert_eq!(found.len(), 120);
+    // One tombstone: each multihash with its length before it.
+    let expected = blocks[..7].iter().flat_map(|block| {
+        let hash = block.cid().hash().to_bytes();
+        [vec![hash.len() as u8], hash].concat()
+    });
+    assert_eq!(deleted, [expected.collect::<Vec<_>>()]);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_atomic_put_lies_in_one_pack_even_when_it_is_larger_than_packs_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    put_all(&store, &[random_block(40_000)]).await;
+    put_all(&store, &random_blocks(6, 10_000)).await;
+    let large: Vec<Block> = (0..10).map(|_| random_block(50_000)).collect();
+    put_all(&store, &large).await;
+    let whole = std::fs::read_dir(dir.path().join("packs")).unwrap().filter(|entry| {
+        let car = std::fs::read(entry.as_ref().unwrap().path()).unwrap();
+        let found: BTreeSet<_> = sections(&car).into_iter().map(|(cid, _)| cid.to_bytes()).collect();
+        large.iter().all(|block| found.contains(&block.cid().to_bytes()))
+    });
+    assert_eq!(whole.count(), 1);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn bytes_that_are_read_can_be_sent_from_the_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let block = random_block(30_000);
+    store.put(block.clone()).await.unwrap();
+    let data = store.require(block.cid()).await.unwrap();
+    let mappings = store.mappings().unwrap();
+    let part = &data[1_000..20_000];
+    let found = mappings.locate(part).unwrap();
+    let file = std::fs::File::from(found.file.as_fd().try_clone_to_owned().unwrap());
+    let mut read = vec![0; part.len()];
+    file.read_exact_at(&mut read, found.offset).unwrap();
+    assert_eq!(read, part);
+    assert!(found.file.as_raw_fd() >= 0);
+    assert!(mappings.locate(&read).is_none());
+    assert!(MemoryStore::default().mappings().is_none());
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn location_cache_hits_are_counted_apart_from_misses() {
+    let dir = tempfile::tempdir().unwrap();
+    let block = random_block(1_000);
+    let store = open_small(dir.path());
+    store.put(block.clone()).await.unwrap();
+    store.close().await.unwrap();
+    let store = open_small(dir.path());
+    let counts = || async {
+        let stats = store.stats().await.unwrap();
+        (stats.cache_hits, stats.cache_misses, stats.cache_bytes > 0)
+    };
+    assert_eq!(counts().await, (0, 0, false));
+    store.require(block.cid()).await.unwrap();
+    assert_eq!(counts().await, (0, 1, true));
+    store.require(block.cid()).await.unwrap();
+    assert_eq!(counts().await, (1, 1, true));
+    store.close().await.unwrap();
+}

@@ -1,0 +1,307 @@
+//! Stores that were hurt while they were closed, or are held by somebody else.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use ipfrs_core::{Block, ErrorKind};
+use ipfrs_store::{BlockStore, PackOptions, PackStore, Stored};
+
+use crate::fixture::{
+    assert_holds, assert_lacks, child_dir, cids, listed, open_small, put_all, random_block, random_blocks, small_packs,
+    sorted, spawn_child,
+};
+
+/// Bytes that a raw sha2-256 block of up to 16 KiB has in front of its data: a varint of 2 and a CID of 36.
+const PREFIX: u64 = 38;
+
+/// A closed store with `blocks`, put one by one.
+async fn store_of(dir: &Path, blocks: &[Block]) {
+    let store = open_small(dir);
+    for block in blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+    }
+    store.close().await.unwrap();
+}
+
+fn packs(dir: &Path) -> Vec<PathBuf> {
+    let mut packs: Vec<_> = fs::read_dir(dir.join("packs")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    packs.sort();
+    packs
+}
+
+fn newest(dir: &Path) -> PathBuf {
+    packs(dir).pop().unwrap()
+}
+
+/// Changes bytes of a file.
+fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+fn len(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}
+
+/// Something that a crash may do to the newest pack.
+type Hurt = Box<dyn Fn(&Path)>;
+
+/// Takes the index away, or makes something else of it.
+fn hurt_index(dir: &Path, content: Option<&[u8]>) {
+    let path = dir.join("index.redb");
+    match content {
+        Some(content) => fs::write(path, content).unwrap(),
+        None => fs::remove_file(path).unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_was_closed_opens_with_everything_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = random_blocks(60, 10_000);
+    store_of(dir.path(), &blocks).await;
+    assert!(packs(dir.path()).len() > 2);
+    let lengths: Vec<_> = packs(dir.path()).iter().map(|pack| len(pack)).collect();
+    let store = open_small(dir.path());
+    assert_holds(&store, &blocks).await;
+    assert_eq!(put_all(&store, &blocks).await, vec![Stored::Present; blocks.len()]);
+    store.close().await.unwrap();
+    assert_eq!(lengths, packs(dir.path()).iter().map(|pack| len(pack)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_lost_or_damaged_index_is_rebuilt_with_the_same_content() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = random_blocks(60, 10_000);
+    store_of(dir.path(), &blocks).await;
+    let store = open_small(dir.path());
+    let (gone, kept) = blocks.split_at(20);
+    store.delete_many(&cids(gone)).await.unwrap();
+    put_all(&store, &gone[..5]).await;
+    let expected = (listed(&store).await, store.stats().await.unwrap());
+    store.close().await.unwrap();
+
+    let whole = fs::read(dir.path().join("index.redb")).unwrap();
+    let mut damaged_header = whole.clone();
+    damaged_header[..512].fill(0xa5);
+    let contents: [Option<&[u8]>; 5] =
+        [None, Some(b""), Some(b"this is not an index"), Some(&whole[..whole.len() / 3]), Some(&damaged_header)];
+    for content in contents {
+        hurt_index(dir.path(), content);
+        let store = open_small(dir.path());
+        let stats = store.stats().await.unwrap();
+        assert_eq!(listed(&store).await, expected.0);
+        assert_eq!((stats.blocks, stats.payload_bytes), (expected.1.blocks, expected.1.payload_bytes));
+        assert_holds(&store, kept).await;
+        assert_holds(&store, &gone[..5]).await;
+        assert_lacks(&store, &gone[5..]).await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_index_of_other_packs_is_rebuilt() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (blocks, others) = (random_blocks(30, 10_000), random_blocks(60, 10_000));
+    store_of(dir.path(), &blocks).await;
+    store_of(other.path(), &others).await;
+    fs::copy(other.path().join("index.redb"), dir.path().join("index.redb")).unwrap();
+    let store = open_small(dir.path());
+    assert_holds(&store, &blocks).await;
+    assert_lacks(&store, &others).await;
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unfinished_write_at_the_end_is_cut_off_and_written_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kept, torn) = (random_block(9_000), random_block(9_000));
+    let (index, saved) = (dir.path().join("index.redb"), dir.path().join("index.saved"));
+    store_of(dir.path(), std::slice::from_ref(&kept)).await;
+    fs::copy(&index, &saved).unwrap();
+    let pack = newest(dir.path());
+    let whole = len(&pack);
+
+    let cut_at =
+        |bytes: u64| move |pack: &Path| OpenOptions::new().write(true).open(pack).unwrap().set_len(bytes).unwrap();
+    let hurts: Vec<Hurt> = vec![
+        Box::new(cut_at(whole + 1)),
+        Box::new(cut_at(whole + PREFIX)),
+        Box::new(cut_at(whole + PREFIX + 8_999)),
+        Box::new(move |pack| overwrite(pack, whole + PREFIX + 8_999, &[0; 4])),
+        Box::new(move |pack| overwrite(pack, whole + PREFIX, &[0; 9_000])),
+        Box::new(move |pack| overwrite(pack, whole, &[0; PREFIX as usize])),
+        Box::new(move |pack| overwrite(pack, whole, &[0xff; 9_000])),
+    ];
+    for (number, hurt) in hurts.iter().enumerate() {
+        // The index as it was before the torn write, as after a crash.
+        store_of(dir.path(), std::slice::from_ref(&torn)).await;
+        hurt(&pack);
+        fs::copy(&saved, &index).unwrap();
+        let store = open_small(dir.path());
+        assert_eq!(len(&pack), whole, "hurt {number}");
+        assert_holds(&store, std::slice::from_ref(&kept)).await;
+        // Random bytes may end in what was cut off anyway; everything else is gone.
+        assert_lacks(&store, std::slice::from_ref(&torn)).await;
+        assert_eq!(put_all(&store, std::slice::from_ref(&torn)).await, [Stored::New]);
+        assert_holds(&store, &[kept.clone(), torn.clone()]).await;
+        store.close().await.unwrap();
+        fs::copy(&saved, &index).unwrap();
+        cut_at(whole)(&pack);
+    }
+}
+
+#[tokio::test]
+async fn garbage_after_the_end_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = random_blocks(3, 10_000);
+    store_of(dir.path(), &blocks).await;
+    let pack = newest(dir.path());
+    let whole = len(&pack);
+    for garbage in [vec![0; 100_000], vec![0xff; 3], random_block(50_000).data().to_vec()] {
+        overwrite(&pack, whole, &garbage);
+        let store = open_small(dir.path());
+        assert_eq!(len(&pack), whole);
+        assert_holds(&store, &blocks).await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_rebuild_leaves_out_a_damaged_block_and_keeps_what_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks: Vec<_> = (0..20).map(|_| random_block(8_000)).collect();
+    store_of(dir.path(), &blocks).await;
+    let first = packs(dir.path()).remove(0);
+    let before = len(&first);
+    overwrite(&first, 18 + (PREFIX + 8_000) * 2 + PREFIX + 4_000, &[0; 16]);
+    hurt_index(dir.path(), None);
+    let store = open_small(dir.path());
+    assert_lacks(&store, &blocks[2..3]).await;
+    assert_holds(&store, &[&blocks[..2], &blocks[3..]].concat()).await;
+    assert_eq!(len(&first), before);
+
+    assert_eq!(put_all(&store, &blocks[2..3]).await, [Stored::New]);
+    assert_holds(&store, &blocks).await;
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn damage_that_no_crash_explains_is_kept_and_nothing_is_appended_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PackOptions::default();
+    let blocks: Vec<_> = (0..36).map(|_| random_block(2 * 1024 * 1024)).collect();
+    let store = PackStore::open(dir.path(), options.clone()).unwrap();
+    put_all(&store, &blocks).await;
+    store.close().await.unwrap();
+    let pack = newest(dir.path());
+    let whole = len(&pack);
+    // The second block's length: from here on, no section can be made out.
+    overwrite(&pack, 18 + (PREFIX + 2) + 2 * 1024 * 1024, &[0; 4]);
+
+    for _ in 0..2 {
+        hurt_index(dir.path(), None);
+        let store = PackStore::open(dir.path(), options.clone()).unwrap();
+        assert_holds(&store, &blocks[..1]).await;
+        put_all(&store, &blocks[1..3]).await;
+        store.close().await.unwrap();
+        assert_eq!(len(&pack), whole);
+        assert_eq!(packs(dir.path()).len(), 2);
+    }
+    hurt_index(dir.path(), None);
+    let store = PackStore::open(dir.path(), options).unwrap();
+    assert_holds(&store, &blocks[..3]).await;
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pack_whose_creation_was_cut_off_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = random_blocks(3, 10_000);
+    store_of(dir.path(), &blocks).await;
+    let next = dir.path().join("packs/00000002.car");
+    for header in [b"".as_slice(), &[0x11, 0xa2], &[0; 18]] {
+        fs::write(&next, header).unwrap();
+        let store = open_small(dir.path());
+        assert!(!next.exists());
+        assert_holds(&store, &blocks).await;
+        store.close().await.unwrap();
+    }
+    fs::write(&next, [0xff; 100]).unwrap();
+    let error = PackStore::open(dir.path(), small_packs()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("00000002.car"), "{error}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_is_refused_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let refused = |path: &Path, options: PackOptions| PackStore::open(path, options).unwrap_err();
+    let error = refused(&file, small_packs());
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.message().contains("is not a directory"), "{error}");
+    let error = refused(dir.path(), PackOptions { pack_bytes: 1_000, ..small_packs() });
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+
+    fs::write(dir.path().join("version"), "2\n").unwrap();
+    let error = refused(dir.path(), small_packs());
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().contains("format 2"), "{error}");
+    fs::write(dir.path().join("version"), "what?").unwrap();
+    assert_eq!(refused(dir.path(), small_packs()).kind(), ErrorKind::Corrupt);
+    fs::write(dir.path().join("version"), "").unwrap();
+    open_small(dir.path()).close().await.unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("version")).unwrap(), "1\n");
+}
+
+/// Holds a store until it is killed.
+#[tokio::test]
+async fn child_that_holds_the_store() {
+    let Some(dir) = child_dir() else { return };
+    let options = PackOptions { holder: "a patient child".to_owned(), ..small_packs() };
+    let _store = PackStore::open(&dir, options).unwrap();
+    println!("\nopen");
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn a_second_process_learns_who_holds_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = spawn_child("recovery::child_that_holds_the_store", dir.path());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "open"));
+    let error = PackStore::open(dir.path(), small_packs()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let who = format!("process {} (a patient child)", child.id());
+    assert!(error.message().contains(&who), "{error}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    open_small(dir.path()).close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_closed_store_answers_that_it_is_closed_and_bytes_in_use_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let block = random_block(10_000);
+    let store = open_small(dir.path());
+    let other_handle = store.clone();
+    put_all(&store, std::slice::from_ref(&block)).await;
+    let held = store.get(block.cid()).await.unwrap().unwrap();
+    assert_eq!(PackStore::open(dir.path(), small_packs()).unwrap_err().kind(), ErrorKind::Conflict);
+    store.close().await.unwrap();
+    store.close().await.unwrap();
+
+    assert_eq!(other_handle.get(block.cid()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(other_handle.flush().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let outcomes = other_handle.put_many(vec![random_block(10)], ipfrs_store::PutMode::Atomic).await;
+    assert_eq!(outcomes[0].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
+    let again = open_small(dir.path());
+    put_all(&again, &random_blocks(20, 10_000)).await;
+    assert_eq!(held, block.data());
+    assert_eq!(listed(&again).await.len(), 21);
+    assert!(listed(&again).await.contains(&sorted(vec![*block.cid()])[0]));
+    again.close().await.unwrap();
+}
