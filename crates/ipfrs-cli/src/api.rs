@@ -32,7 +32,7 @@ pub(crate) struct Api {
 
 #[derive(Debug)]
 enum Transport {
-    Remote { client: Client<HttpConnector, Body>, base: String },
+    Remote { client: Box<Client<HttpConnector, Body>>, base: String },
     InProcess { local: Local, router: Router },
 }
 
@@ -89,7 +89,7 @@ impl Api {
             bail!("the URL {url:?} of the daemon must have the form http://HOST:PORT");
         }
         let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-        Ok(Self { transport: Transport::Remote { client, base } })
+        Ok(Self { transport: Transport::Remote { client: Box::new(client), base } })
     }
 
     /// The repo that this process has opened.

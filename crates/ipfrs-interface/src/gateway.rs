@@ -84,6 +84,7 @@ impl Gateway {
         );
         let api_file = ApiFile::write(repo, &addresses)?;
         lifecycle.set_ready();
+        tracing::info!(?addresses, repo = %repo.display(), "listening");
         let ending = Ending { lifecycle: lifecycle.clone(), node, api_file, server: config.server.clone() };
         Ok(Self { addresses, lifecycle, running: tokio::spawn(ending.after(connections, listeners)) })
     }

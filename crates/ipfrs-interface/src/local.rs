@@ -34,7 +34,6 @@ impl Local {
     }
 
     /// Answers the requests that a daemon would answer.
-    #[must_use]
     pub fn router(&self) -> Router {
         self.router.clone()
     }

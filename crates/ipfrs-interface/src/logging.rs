@@ -1,6 +1,6 @@
 //! The `[log]` section, and how it becomes the process's logger.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
@@ -62,7 +62,10 @@ impl LogConfig {
                 EnvFilter::new(&self.level)
             }
         };
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(io::stderr)
+            .with_ansi(io::stderr().is_terminal());
         let started = match self.format {
             LogFormat::Text => builder.try_init(),
             LogFormat::Json => builder.json().flatten_event(true).try_init(),

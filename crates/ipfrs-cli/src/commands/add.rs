@@ -81,7 +81,8 @@ fn print(added: &Added, args: &AddArgs, out: &mut Output) -> Result<()> {
     } else if args.quiet || args.quieter {
         out.line(&added.hash)
     } else {
-        out.line(&format!("added {} {}", added.hash, printable(&added.name)))
+        // The directory that wraps everything has no name.
+        out.line(format!("added {} {}", added.hash, printable(&added.name)).trim_end())
     }
 }
 

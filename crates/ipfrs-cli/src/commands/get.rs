@@ -1,5 +1,8 @@
 //! `get`.
 
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,7 +15,7 @@ use super::ls::{DIRECTORY, Link, Listing, SYMLINK};
 use super::stage::{Stage, inside};
 use crate::api::{Api, Kind, Query};
 use crate::args::GetArgs;
-use crate::output::Output;
+use crate::output::{Output, printable};
 use crate::progress::Progress;
 
 /// Files that are fetched at the same time.
@@ -27,7 +30,7 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     let progress = Progress::new(args.progress);
     let fetch = async {
         match kind {
-            Kind::File => fetch_file(api, &args.path, None, &stage.root(), &progress).await,
+            Kind::File => fetch_file(api, &args.path, &stage.root(), &progress, false).await,
             Kind::Symlink => link(&api.link_target(&args.path).await?, &stage.root()).await,
             Kind::Directory => Tree { api, progress: &progress }.fetch(&args.path, stage.root()).await,
         }
@@ -57,32 +60,23 @@ fn target(args: &GetArgs) -> Result<PathBuf> {
     }
 }
 
-/// A file, into a path where nothing is yet.
-async fn fetch_file(api: &Api, path: &str, size: Option<u64>, target: &Path, progress: &Progress) -> Result<()> {
-    let failed = |e| anyhow!("cannot write {}: {e}", target.display());
+/// A file, into a path where nothing is yet. `is_expected`: the progress bar knows its size already.
+async fn fetch_file(api: &Api, path: &str, target: &Path, progress: &Progress, is_expected: bool) -> Result<()> {
+    let failed = |e| cannot_make(target, &e);
     let mut answer = api.call("cat", Query::new().with("arg", path), None).await?;
-    if let (None, Some(bytes)) = (size, answer.expected_bytes()) {
-        progress.expect(bytes);
+    if !is_expected {
+        progress.expect(answer.expected_bytes().unwrap_or(0));
     }
     let mut file = OpenOptions::new().write(true).create_new(true).open(target).await.map_err(failed)?;
-    let mut written = 0;
     while let Some(bytes) = answer.next().await? {
         file.write_all(&bytes).await.map_err(failed)?;
-        written += bytes.len() as u64;
         progress.done(bytes.len() as u64);
     }
-    file.flush().await.map_err(failed)?;
-    match size {
-        Some(size) if size != written => bail!("{path} is not whole: {written} of {size} bytes arrived"),
-        _ => Ok(()),
-    }
+    file.flush().await.map_err(failed)
 }
 
 async fn link(link_target: &[u8], path: &Path) -> Result<()> {
-    use std::os::unix::ffi::OsStrExt;
-    fs::symlink(std::ffi::OsStr::from_bytes(link_target), path)
-        .await
-        .map_err(|e| anyhow!("cannot make the symlink {}: {e}", path.display()))
+    fs::symlink(OsStr::from_bytes(link_target), path).await.map_err(|e| cannot_make(path, &e))
 }
 
 /// A directory with everything in it.
@@ -106,7 +100,7 @@ impl Tree<'_> {
             if directory.depth > MAX_DEPTH {
                 bail!("directories lie within directories to a depth of more than {MAX_DEPTH}: this is refused");
             }
-            make(&directory.path).await?;
+            fs::create_dir(&directory.path).await.map_err(|e| cannot_make(&directory.path, &e))?;
             let mut listing = Listing::of(self.api, &directory.cid).await?;
             while let Some(entry) = listing.next().await? {
                 let path = inside(&directory.path, &entry.name)?;
@@ -132,11 +126,16 @@ impl Tree<'_> {
     }
 
     async fn file(&self, entry: Link, path: PathBuf) -> Result<()> {
-        fetch_file(self.api, &entry.hash, Some(entry.size), &path, self.progress).await
+        fetch_file(self.api, &entry.hash, &path, self.progress, true).await
     }
 }
 
-/// `create_dir` fails where something of that name was made before, so a symlink is never walked through.
-async fn make(path: &Path) -> Result<()> {
-    fs::create_dir(path).await.map_err(|e| anyhow!("cannot make the directory {}: {e}", path.display()))
+/// Everything is made anew and never opened again, so a symlink is never walked through: the second entry of a name
+/// fails.
+fn cannot_make(path: &Path, error: &io::Error) -> anyhow::Error {
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        return anyhow!("refusing to save a directory that has two entries called \"{}\"", printable(&name));
+    }
+    anyhow!("cannot write {}: {error}", path.display())
 }

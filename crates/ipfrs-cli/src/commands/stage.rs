@@ -57,7 +57,7 @@ impl Drop for Stage {
 /// `name` in `directory`, if it is a name and not a way to somewhere else.
 pub(super) fn inside(directory: &Path, name: &str) -> Result<PathBuf> {
     if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
-        bail!("refusing to save an entry called \"{}\": it would lie outside its directory", printable(name));
+        bail!("refusing to save an entry called \"{}\": that is no name within a directory", printable(name));
     }
     Ok(directory.join(name))
 }

@@ -1,4 +1,4 @@
-//! The configuration: its documented file, its sources, and what is said of mistakes.
+//! The documented file, the sources, and what is said of mistakes.
 
 use std::fs;
 use std::path::Path;

@@ -1,0 +1,81 @@
+//! Configuration, usage errors and exit codes.
+
+use std::fs;
+
+use crate::harness::Place;
+
+#[test]
+fn init_writes_a_file_that_is_valid_and_never_overwrites_one() {
+    let place = Place::new();
+    assert!(place.ok(&["config", "check"]).contains("no configuration file"));
+    let file = place.repo().join("config.toml");
+    assert_eq!(place.ok(&["config", "init"]), format!("wrote {}", file.display()));
+    assert_eq!(place.ok(&["config", "check"]), format!("{} is valid", file.display()));
+    fs::write(&file, "[server]\nport = 1\n").unwrap();
+    assert!(place.fails(&["config", "init"]).contains("--force"));
+    assert!(place.ok(&["config", "show"]).contains(&format!("port = 1  # {}, line 2", file.display())));
+    place.ok(&["config", "init", "--force"]);
+    assert!(place.ok(&["config", "show", "--json"]).contains(r#""port":8080"#));
+}
+
+#[test]
+fn mistakes_in_the_file_are_pointed_out() {
+    let place = Place::new();
+    let file = place.write("my.toml", b"[server]\nhost = \"127.0.0.1\"\nprot = 8081\n");
+    let file = file.to_str().unwrap();
+    let message = place.fails(&["--config", file, "config", "check"]);
+    assert_eq!(message, format!("Error: {file}, line 3: unknown key server.prot: did you mean port?\n"));
+    assert_eq!(place.fails(&["gateway", "start", "--config", file]), message);
+    assert_eq!(place.fails(&["add", "--config", file]), message);
+    let missing = place.fails(&["config", "show", "--config", "missing.toml"]);
+    assert!(missing.contains("cannot read the configuration missing.toml: No such file"), "{missing}");
+}
+
+#[test]
+fn a_flag_outside_its_range_is_named_as_the_flag() {
+    let place = Place::new();
+    let message = place.fails(&["gateway", "start", "--workers", "0"]);
+    assert!(message.contains("--workers: server.workers = 0: accepted are 1 to 1024"), "{message}");
+}
+
+#[test]
+fn mistakes_in_typing_end_with_2() {
+    let place = Place::new();
+    for arguments in [
+        &["no-such-command"][..],
+        &["cat"],
+        &["gateway", "start", "--port", "70000"],
+        &["add", "--cid-version", "2"],
+        &["add", "--raw-leaves=maybe"],
+        &["completions", "tcsh"],
+        &[],
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains("--help"), "{arguments:?}: {ran:?}");
+    }
+    assert!(!place.repo().exists());
+}
+
+#[test]
+fn global_flags_are_taken_before_and_after_the_command() {
+    let place = Place::new();
+    let (first, second) = (place.path("first"), place.path("second"));
+    let (first, second) = (first.to_str().unwrap(), second.to_str().unwrap());
+    assert!(place.ok(&["--repo", first, "config", "init"]).contains(first));
+    assert!(place.ok(&["config", "init", "--repo", second, "--json"]).contains(second));
+    assert!(place.ok(&["--json", "version"]).starts_with(r#"{"version":""#));
+    assert!(!place.repo().exists());
+    let message = place.fails(&["ls", "x", "--api", "https://127.0.0.1:1"]);
+    assert!(message.contains("http://HOST:PORT"), "{message}");
+    let message = place.fails(&["--api", "http://127.0.0.1:1", "ls", "x"]);
+    assert!(message.contains("no daemon answers at http://127.0.0.1:1"), "{message}");
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(place.ok(&["completions", shell]).contains("only-hash"), "{shell}");
+    }
+}

@@ -1,0 +1,162 @@
+//! Adding and fetching, with a daemon and without one.
+
+use std::fs;
+use std::os::unix::net::UnixListener;
+
+use crate::harness::{Place, content_of, noise};
+
+/// `hello\n` as `ipfs add` names it.
+const HELLO: &str = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN";
+
+fn round_trip(place: &Place, target: &str) -> String {
+    let tree = place.path("tree");
+    let added = place.ok(&["add", "-r", "tree"]);
+    let root = added.lines().last().unwrap().split(' ').nth(1).unwrap().to_owned();
+    assert!(added.lines().any(|line| line.ends_with(" tree/names/per%20cent")), "{added}");
+    assert_eq!(place.ok(&["get", &root, "-o", target]), format!("saved {target}"));
+    assert_eq!(content_of(&place.path(target)), content_of(&tree));
+    root
+}
+
+#[test]
+fn a_tree_comes_back_the_same_with_a_daemon_and_without() {
+    let place = Place::new();
+    place.tree("tree");
+    let without = round_trip(&place, "without");
+    let daemon = place.start(&[]);
+    let with = round_trip(&place, "with");
+    assert_eq!(with, without);
+    // A repo that nobody has opened, and a daemon that is named.
+    let elsewhere = place.path("elsewhere");
+    let by_url = place.ok(&["ls", &with, "--api", daemon.url(), "--repo", elsewhere.to_str().unwrap()]);
+    assert_eq!(by_url, place.ok(&["ls", &with]));
+    assert!(!elsewhere.exists());
+}
+
+#[test]
+fn ids_and_forms_of_output_are_those_of_kubo() {
+    let place = Place::new();
+    place.write("hello", b"hello\n");
+    assert_eq!(place.ok(&["add", "hello"]), format!("added {HELLO} hello"));
+    assert_eq!(place.ok(&["add", "-q", "hello"]), HELLO);
+    assert_eq!(place.run_with_input(&["add", "-Q"], b"hello\n").text(), HELLO);
+    assert_eq!(place.run_with_input(&["add", "-q", "-"], b"hello\n").text(), HELLO);
+    let v1 = "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am";
+    assert_eq!(place.ok(&["add", "-Q", "--cid-version", "1", "hello"]), v1);
+    assert_eq!(place.ok(&["add", "-Q", "--profile", "unixfs-v1-2025", "hello"]), v1);
+    assert_eq!(place.ok(&["add", "-Q", "--cid-version=1", "--raw-leaves=false", "hello"]).get(..7), Some("bafybei"));
+    let wrapped = place.ok(&["add", "-w", "hello"]);
+    let root = wrapped.lines().nth(1).unwrap().strip_prefix("added ").unwrap();
+    assert_eq!(place.ok(&["cat", &format!("/ipfs/{root}/hello")]), "hello");
+    let row = format!("{HELLO} 6          hello");
+    assert_eq!(place.ok(&["ls", root]), row);
+    assert_eq!(place.ok(&["--json", "add", "hello"]), format!(r#"{{"Name":"hello","Hash":"{HELLO}","Size":"14"}}"#));
+    let listed = place.ok(&["ls", "--json", root]);
+    assert_eq!(listed, format!(r#"{{"Name":"hello","Hash":"{HELLO}","Size":6,"Type":2,"Target":""}}"#));
+}
+
+#[test]
+fn only_hash_stores_nothing() {
+    let place = Place::new();
+    place.write("hello", b"hello\n");
+    assert_eq!(place.ok(&["add", "-Q", "-n", "hello"]), HELLO);
+    assert!(place.fails(&["cat", HELLO]).contains(HELLO));
+}
+
+#[test]
+fn hidden_files_are_added_when_asked_for_or_named() {
+    let place = Place::new();
+    place.write("tree/.hidden/file", b"1");
+    place.write("tree/shown", b"2");
+    assert!(!place.ok(&["add", "-r", "tree"]).contains("hidden"));
+    assert!(place.ok(&["add", "-r", "-H", "tree"]).contains(" tree/.hidden/file\n"));
+    assert!(place.ok(&["add", "-r", "tree/.hidden"]).ends_with(" .hidden"));
+}
+
+#[test]
+fn what_cannot_be_added_is_named_and_nothing_is_printed_for_it() {
+    let place = Place::new();
+    place.write("tree/a", b"1");
+    let socket = UnixListener::bind(place.path("tree/socket")).unwrap();
+    assert!(place.fails(&["add", "tree"]).contains("tree is a directory: use -r"));
+    assert!(place.fails(&["add", "missing"]).contains("cannot read missing: No such file"));
+    let message = place.fails(&["add", "-r", "tree"]);
+    assert!(message.contains("tree/socket is neither a file nor a directory nor a symlink"), "{message}");
+    let daemon = place.start(&[]);
+    let message = place.fails(&["add", "-rQ", "tree"]);
+    assert!(message.contains("tree/socket is neither"), "{message}");
+    drop((daemon, socket));
+}
+
+#[test]
+fn the_servers_messages_are_passed_on() {
+    let place = Place::new();
+    place.write("hello", b"hello\n");
+    let complain = || {
+        assert!(place.fails(&["add", "--chunker", "size-0", "hello"]).contains("chunk"));
+        assert!(place.fails(&["add", "--profile", "nope", "hello"]).contains("nope"));
+        assert!(place.fails(&["cat", "Qmnonsense"]).contains("invalid CID \"Qmnonsense\""));
+        for command in ["cat", "ls", "get"] {
+            assert!(place.fails(&[command, HELLO]).contains(&format!("block {HELLO} is not")), "{command}");
+        }
+    };
+    complain();
+    let daemon = place.start(&[]);
+    complain();
+    drop(daemon);
+}
+
+#[test]
+fn cat_joins_files_and_cuts_ranges_over_all_of_them() {
+    let place = Place::new();
+    let content = noise(600_000);
+    place.write("first", &content);
+    place.write("second", b"second");
+    let ids = place.ok(&["add", "-q", "first", "second"]);
+    let ids: Vec<_> = ids.lines().collect();
+    let daemon = place.start(&[]);
+    let whole = [&content[..], b"second"].concat();
+    assert_eq!(place.run(&["cat", ids[0], ids[1]]).stdout, whole);
+    assert_eq!(place.run(&["cat", "-o", "262140", "-l", "10", ids[0]]).stdout, content[262_140..262_150]);
+    assert_eq!(
+        place.run(&["cat", "--offset", "599999", "--length", "4", ids[0], ids[1]]).stdout,
+        whole[599_999..600_003]
+    );
+    drop(daemon);
+    assert_eq!(place.run(&["cat", "-o", "600001", ids[0], ids[1]]).stdout, b"econd");
+}
+
+#[test]
+fn get_replaces_a_file_and_refuses_to_touch_anything_else() {
+    let place = Place::new();
+    place.write("hello", b"hello\n");
+    let root = place.ok(&["add", "-Qw", "hello"]);
+    place.write("saved", b"old");
+    place.ok(&["get", &format!("{root}/hello"), "-o", "saved"]);
+    assert_eq!(fs::read(place.path("saved")).unwrap(), b"hello\n");
+    assert!(place.fails(&["get", &root, "-o", "saved"]).contains("saved is there already"));
+    // Into a directory, under its own name.
+    fs::create_dir(place.path("directory")).unwrap();
+    assert_eq!(place.ok(&["get", &format!("{root}/hello"), "-o", "directory"]), "saved directory/hello");
+    assert_eq!(place.ok(&["get", &root]), format!("saved {root}"));
+    assert!(place.fails(&["get", &root]).contains("is there already"));
+    let left = fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(left.filter(|name| name.contains("partial")).count(), 0);
+}
+
+#[test]
+fn blocks_go_in_and_out_as_they_are() {
+    let place = Place::new();
+    let data = noise(100_000);
+    place.write("block", &data);
+    let cid = place.ok(&["block", "put", "block"]);
+    assert!(cid.starts_with("bafkrei"), "{cid}");
+    assert_eq!(place.run(&["block", "get", &cid]).stdout, data);
+    assert_eq!(place.ok(&["block", "stat", &cid]), format!("Key: {cid}\nSize: 100000"));
+    assert_eq!(place.ok(&["block", "stat", "--json", &cid]), format!(r#"{{"Key":"{cid}","Size":100000}}"#));
+    let as_cbor = place.run_with_input(&["block", "put", "--cid-codec", "dag-cbor", "--mhtype", "sha2-256"], b"\xa0");
+    assert!(as_cbor.text().starts_with("bafyrei"), "{as_cbor:?}");
+    assert!(place.fails(&["block", "put", "--cid-codec", "nope", "block"]).contains("unknown codec \"nope\""));
+    place.write("large", &noise(2 * 1024 * 1024 + 1));
+    assert!(place.fails(&["block", "put", "large"]).contains("2097152"));
+}

@@ -1,0 +1,156 @@
+//! The life of the daemon: start, status, stop, signals, and what is left after a kill.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use rustix::process::Signal;
+
+use crate::harness::{Place, noise};
+
+#[test]
+fn it_says_where_it_listens_and_stops_when_told() {
+    let place = Place::new();
+    assert!(place.fails(&["gateway", "status"]).contains("start one with `ipfrs-cli gateway start`"));
+    place.write("hello", b"hello\n");
+    let id = place.ok(&["add", "-Q", "hello"]);
+    let daemon = place.start(&[]);
+    assert_eq!(fs::read_to_string(place.repo().join("api")).unwrap(), format!("{}\n", daemon.url()));
+    let status = place.ok(&["gateway", "status"]);
+    assert!(status.contains(&format!("Gateway: {} (ready)", daemon.url())), "{status}");
+    assert!(status.contains("Blocks: 1"), "{status}");
+    assert!(place.ok(&["gateway", "status", "--json"]).contains(r#""ready":true"#));
+    assert_eq!(place.ok(&["cat", &id]), "hello");
+    assert_eq!(place.ok(&["gateway", "stop"]), format!("stopped {}", daemon.url()));
+    // The repo is free as soon as `stop` says so.
+    assert_eq!(place.ok(&["cat", &id]), "hello");
+    assert_eq!(daemon.wait().0, Some(0));
+    assert!(!place.repo().join("api").exists());
+}
+
+#[test]
+fn a_transfer_that_runs_at_sigterm_ends_whole() {
+    let place = Place::new();
+    let content = noise(32 * 1024 * 1024);
+    place.write("big", &content);
+    let id = place.ok(&["add", "-Q", "big"]);
+    let mut daemon = place.start(&[]);
+    // More than the buffers of both sides hold, so that the transfer is still running.
+    let mut connection = daemon.send(&format!("GET /ipfs/{id} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let mut answer = vec![0; 64 * 1024];
+    connection.read_exact(&mut answer).unwrap();
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("stopping");
+    connection.read_to_end(&mut answer).unwrap();
+    let head = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    assert_eq!(answer.len() - head, content.len());
+    assert!(answer[head..] == content, "the content differs");
+    assert_eq!(daemon.wait().0, Some(0));
+    assert!(!place.repo().join("api").exists());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let place = Place::new();
+    let mut daemon = place.start(&[]);
+    let head = "POST /api/v0/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n";
+    let mut connection = daemon.send(head);
+    // Asking for the body is the sign that the request is being worked on; it never gets the body.
+    let mut go_on = [0; 25];
+    connection.read_exact(&mut go_on).unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    daemon.signal(Signal::INT);
+    daemon.wait_for_log("stopping");
+    daemon.signal(Signal::INT);
+    let (code, log) = daemon.wait();
+    assert_eq!(code, Some(1));
+    assert!(log.contains("stopped by a second signal"), "{log}");
+    drop(connection);
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill() {
+    let place = Place::new();
+    let content = noise(3_000_000);
+    place.write("file", &content);
+    let daemon = place.start(&[]);
+    let id = place.ok(&["add", "-Q", "file"]);
+    daemon.kill();
+    // The URL of the dead daemon is still there; the command finds out and opens the repo itself.
+    assert!(place.repo().join("api").exists());
+    assert_eq!(place.run(&["cat", &id]).stdout, content);
+    assert!(!place.repo().join("api").exists());
+    let again = place.start(&[]);
+    assert_eq!(place.run(&["cat", &id]).stdout, content);
+    again.kill();
+    let once_more = place.start(&[]);
+    assert_eq!(place.run(&["cat", &id]).stdout, content);
+    drop(once_more);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let message = place.fails(&["gateway", "start", "--port", &port]);
+    assert!(message.contains(&format!("port {port} on 127.0.0.1 is in use")), "{message}");
+    assert!(message.contains("--port"), "{message}");
+    assert!(!place.repo().join("api").exists());
+    // The repo was released.
+    drop(place.start(&[]));
+}
+
+#[test]
+fn a_second_process_on_a_repo_learns_who_holds_it() {
+    let place = Place::new();
+    let daemon = place.start(&[]);
+    let message = place.fails(&["gateway", "start", "--port", "0"]);
+    assert!(message.contains("ipfrs gateway") && message.contains(&daemon.id().to_string()), "{message}");
+    // The daemon's URL is not touched by the one that failed.
+    assert!(place.ok(&["gateway", "status"]).contains(daemon.url()));
+}
+
+#[test]
+fn it_does_not_listen_for_strangers_unless_told_so() {
+    let place = Place::new();
+    for host in ["0.0.0.0", "::"] {
+        let message = place.fails(&["gateway", "start", "--port", "0", "--host", host]);
+        assert!(message.contains(&format!("refusing to listen on {host}")), "{message}");
+        assert!(message.contains("allow_unauthenticated = true"), "{message}");
+    }
+    place.write("open.toml", b"[server]\nallow_unauthenticated = true\nhost = \"0.0.0.0\"\n");
+    let daemon = place.start(&["--config", "open.toml"]);
+    assert!(daemon.url().starts_with("http://0.0.0.0:"));
+    assert!(place.ok(&["gateway", "status"]).starts_with("Gateway: http://127.0.0.1:"));
+}
+
+#[test]
+fn a_name_is_bound_at_each_of_its_addresses() {
+    let place = Place::new();
+    let daemon = place.start(&["--host", "localhost"]);
+    let ports: Vec<_> = daemon.urls.iter().map(|url| url.rsplit(':').next().unwrap()).collect();
+    assert!(ports.iter().all(|port| *port == ports[0] && *port != "0"), "{:?}", daemon.urls);
+    for url in &daemon.urls {
+        assert!(place.ok(&["gateway", "status", "--api", url]).contains("(ready)"));
+    }
+}
+
+#[test]
+fn each_request_is_logged_at_debug_level() {
+    let place = Place::new();
+    let arguments = ["gateway", "start", "--port", "0"];
+    let mut command = place.command(&arguments);
+    command.env("RUST_LOG", "ipfrs_interface=debug").env("IPFRS_LOG_FORMAT", "json");
+    let mut daemon = crate::harness::Daemon::start(command);
+    let mut connection =
+        daemon.send("GET /health/live HTTP/1.1\r\nHost: a\r\nX-Request-Id: abc\r\nConnection: close\r\n\r\n");
+    connection.flush().unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    let line = daemon.wait_for_log("\"path\":\"/health/live\"");
+    for part in ["\"method\":\"GET\"", "\"status\":200", "\"request_id\":\"abc\"", "\"duration_seconds\":"] {
+        assert!(line.contains(part), "{line}");
+    }
+}

@@ -1,0 +1,230 @@
+//! A repo in a temporary directory, the binary run on it, and daemons that are ended whatever a test comes to.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A directory of its own for one test.
+pub(crate) struct Place {
+    directory: TempDir,
+}
+
+/// What a command printed, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.stdout).unwrap().trim_end()
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        Self { code: output.status.code(), stdout: output.stdout, stderr }
+    }
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn repo(&self) -> PathBuf {
+        self.path("repo")
+    }
+
+    /// The binary on this place's repo, in this place, with nothing of the tester's own settings.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ipfrs-cli"));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("IPFRS_")) {
+            command.env_remove(name);
+        }
+        command.env_remove("RUST_LOG").env("IPFRS_PATH", self.repo()).current_dir(self.directory.path());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        self.command(arguments).output().unwrap().into()
+    }
+
+    /// Runs what must succeed and gives what it printed.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let ran = self.run(arguments);
+        assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.stderr);
+        ran.text().to_owned()
+    }
+
+    /// Runs what must fail and gives its message.
+    pub(crate) fn fails(&self, arguments: &[&str]) -> String {
+        let ran = self.run(arguments);
+        assert_eq!(ran.code, Some(1), "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.starts_with("Error: "), "{arguments:?}: {}", ran.stderr);
+        ran.stderr
+    }
+
+    pub(crate) fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Ran {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// A tree with sizes around the boundaries of chunks, names that need escaping, a symlink and an empty directory.
+    pub(crate) fn tree(&self, name: &str) -> PathBuf {
+        for size in [0, 1, 262_143, 262_144, 262_145, 1_000_000] {
+            self.write(&format!("{name}/sizes/{size}"), &noise(size));
+        }
+        for file in ["plain.txt", "with space", "per%20cent", "plus+and&amp;\"quote\"", "ünïcode/näme", "a/b/c/d/deep"]
+        {
+            self.write(&format!("{name}/names/{file}"), file.as_bytes());
+        }
+        fs::create_dir(self.path(name).join("empty")).unwrap();
+        symlink("names/plain.txt", self.path(name).join("link")).unwrap();
+        symlink("nowhere", self.path(name).join("dangling")).unwrap();
+        self.path(name)
+    }
+
+    /// Starts a daemon and waits until it says that it is ready.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Daemon {
+        let arguments = [&["gateway", "start", "--port", "0", "--workers", "2"], arguments].concat();
+        Daemon::start(self.command(&arguments))
+    }
+}
+
+/// A running daemon; killed when the test ends.
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) urls: Vec<String>,
+    _stdout: BufReader<ChildStdout>,
+    log: BufReader<std::process::ChildStderr>,
+}
+
+impl Daemon {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut urls = Vec::new();
+        loop {
+            let mut line = String::new();
+            if stdout.read_line(&mut line).unwrap() == 0 {
+                let mut rest = String::new();
+                log.read_to_string(&mut rest).unwrap();
+                child.wait().unwrap();
+                panic!("the daemon ended before it was ready: {rest}");
+            }
+            match line.trim_end().split_once(": ") {
+                Some(("Gateway", url)) => urls.push(url.to_owned()),
+                None if line == "Ready\n" => break,
+                _ => {}
+            }
+        }
+        Self { child, urls, _stdout: stdout, log }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.urls[0]
+    }
+
+    /// A connection on which `request` was sent.
+    pub(crate) fn send(&self, request: &str) -> TcpStream {
+        let mut connection = TcpStream::connect(self.url().strip_prefix("http://").unwrap()).unwrap();
+        connection.write_all(request.as_bytes()).unwrap();
+        connection
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Reads the log up to the line that holds `text`.
+    pub(crate) fn wait_for_log(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "the log ended without {text:?}");
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits for the end: exit code, and what was still logged.
+    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
+        let mut log = String::new();
+        self.log.read_to_string(&mut log).unwrap();
+        (self.child.wait().unwrap().code(), log)
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes without a pattern that chunks could share: xorshift64*.
+pub(crate) fn noise(size: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ size as u64;
+    let mut bytes = Vec::with_capacity(size + 8);
+    while bytes.len() < size {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        bytes.extend_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes());
+    }
+    bytes.truncate(size);
+    bytes
+}
+
+/// Every file, directory and symlink below `root`, with its content.
+pub(crate) fn content_of(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(path) = pending.pop() {
+        let kind = fs::symlink_metadata(&path).unwrap().file_type();
+        let content = if kind.is_symlink() {
+            format!("-> {}", fs::read_link(&path).unwrap().display()).into_bytes()
+        } else if kind.is_dir() {
+            pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            b"directory".to_vec()
+        } else {
+            fs::read(&path).unwrap()
+        };
+        found.push((path.strip_prefix(root).unwrap().to_owned(), content));
+    }
+    found.sort();
+    found
+}

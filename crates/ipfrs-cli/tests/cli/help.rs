@@ -1,0 +1,33 @@
+//! The help of every command, as it is printed.
+
+use crate::harness::Place;
+
+#[test]
+fn help_of_every_command() {
+    let place = Place::new();
+    let commands: [&[&str]; 19] = [
+        &[],
+        &["gateway"],
+        &["gateway", "start"],
+        &["gateway", "status"],
+        &["gateway", "stop"],
+        &["add"],
+        &["cat"],
+        &["get"],
+        &["ls"],
+        &["block"],
+        &["block", "get"],
+        &["block", "put"],
+        &["block", "stat"],
+        &["config"],
+        &["config", "init"],
+        &["config", "show"],
+        &["config", "check"],
+        &["completions"],
+        &["version"],
+    ];
+    for command in commands {
+        let name = if command.is_empty() { "main".to_owned() } else { command.join("-") };
+        insta::assert_snapshot!(name, place.ok(&[command, &["--help"]].concat()));
+    }
+}

@@ -1,0 +1,63 @@
+//! Streams that break off, on either side.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::thread;
+
+use crate::harness::{Place, noise};
+
+/// Answers every request with `answer` until the test ends.
+fn server(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = BufReader::new(connection.unwrap());
+            let mut line = String::new();
+            while connection.read_line(&mut line).unwrap() > 2 {
+                line.clear();
+            }
+            connection.get_mut().write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    url
+}
+
+#[test]
+fn a_short_answer_is_a_failure() {
+    let place = Place::new();
+    let cases = [
+        (
+            "HTTP/1.1 200 OK\r\nX-Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n0\r\n\r\n",
+            "the answer is not whole: 4 of 9 bytes arrived",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Stream-Error\r\n\r\n4\r\nhalf\r\n0\r\n\
+             X-Stream-Error: a block is missing\r\n\r\n",
+            "a block is missing",
+        ),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", "the answer broke off after 4 bytes"),
+        ("HTTP/1.1 500 No\r\nContent-Length: 30\r\n\r\n{\"Message\":\"no such\",\"Code\":0}", "Error: no such"),
+    ];
+    for (answer, expected) in cases {
+        let url = server(answer);
+        let message = place.fails(&["cat", "x", "--api", &url]);
+        assert!(message.contains(expected), "{message}");
+        let message = place.fails(&["get", "x", "--api", &url]);
+        assert!(message.contains(expected), "{message}");
+        assert!(!place.path("x").exists());
+    }
+}
+
+#[test]
+fn a_reader_that_has_had_enough_is_no_failure() {
+    let place = Place::new();
+    place.write("big", &noise(8 * 1024 * 1024));
+    let id = place.ok(&["add", "-Q", "big"]);
+    let mut child = place.command(&["cat", &id]).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.take().unwrap().read_exact(&mut [0; 10]).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(ended.stderr).unwrap(), "");
+    assert!(ended.status.success());
+}

@@ -1,0 +1,64 @@
+//! A gateway on a repo of its own, and plain sockets to speak to it.
+
+use std::net::SocketAddr;
+
+use ipfrs_interface::{Config, Gateway};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A running gateway. The repo goes when the test ends.
+pub(crate) struct Running {
+    pub(crate) repo: TempDir,
+    pub(crate) gateway: Gateway,
+}
+
+/// The defaults on a port that the system chooses.
+pub(crate) fn config() -> Config {
+    let mut config = Config::default();
+    config.server.port = 0;
+    config
+}
+
+impl Running {
+    pub(crate) async fn start(config: &Config) -> Self {
+        let repo = tempfile::tempdir().unwrap();
+        let gateway = Gateway::bind(config, repo.path()).await.unwrap();
+        Self { repo, gateway }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.gateway.addresses()[0]
+    }
+
+    pub(crate) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address()).await.unwrap()
+    }
+
+    /// A connection on which `bytes` were sent.
+    pub(crate) async fn send(&self, bytes: &str) -> TcpStream {
+        let mut connection = self.connect().await;
+        connection.write_all(bytes.as_bytes()).await.unwrap();
+        connection
+    }
+
+    /// An upload that the gateway works on and that waits for its body of `length` bytes.
+    pub(crate) async fn begin_upload(&self, length: usize) -> TcpStream {
+        let mut connection = self
+            .send(&format!(
+                "POST /api/v0/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\nExpect: 100-continue\r\n\r\n"
+            ))
+            .await;
+        let mut go_on = [0; 25];
+        connection.read_exact(&mut go_on).await.unwrap();
+        assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+        connection
+    }
+}
+
+/// Everything until the other side closes. A reset counts as a close.
+pub(crate) async fn rest_of(mut connection: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = connection.read_to_end(&mut bytes).await;
+    String::from_utf8(bytes).unwrap()
+}
