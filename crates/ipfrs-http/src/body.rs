@@ -99,6 +99,9 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Chunked<S> {
 
 /// `text` as a header value; what no header may hold becomes `?`.
 pub(crate) fn header_text(text: &str) -> HeaderValue {
+    if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+        return HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("?"));
+    }
     let safe: String = text.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' }).collect();
     HeaderValue::try_from(safe).unwrap_or_else(|_| HeaderValue::from_static("?"))
 }

@@ -10,7 +10,7 @@ mod request;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, LOCATION};
+use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Object, ObjectKind};
@@ -46,7 +46,15 @@ pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> R
         Ok(request) => serve(&state, &request, &parts.headers).await,
         Err(e) => Err(e),
     };
-    answer.unwrap_or_else(|e| GatewayError(e).into_response())
+    match answer {
+        Ok(response) => response,
+        // Another kind of miss than 404, so that a client that probes may still ask for content (path gateway
+        // specification, "412 Precondition Failed").
+        Err(e) if e.kind() == ErrorKind::NotFound && request::only_if_cached(&parts.headers) => {
+            StatusCode::PRECONDITION_FAILED.into_response()
+        }
+        Err(e) => GatewayError(e).into_response(),
+    }
 }
 
 async fn serve(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap) -> Result<Response> {
@@ -78,6 +86,10 @@ fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap, obje
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let name = request.filename.clone().unwrap_or_else(|| format!("{}.bin", object.cid));
     answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
+    if request.is_negotiated {
+        let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
+        answer.set(CONTENT_LOCATION, header_text(&format!("{}?{query}format=raw", request.raw_path)));
+    }
     answer.payload(state, headers, Payload::Bytes(object.block))
 }
 
@@ -176,7 +188,7 @@ impl Answer {
         let mut headers = HeaderMap::with_capacity(12);
         headers.insert(ETAG, header_text(&etag));
         headers.insert(CACHE_CONTROL, state.immutable.clone());
-        headers.insert(X_IPFS_PATH, header_text(request.raw_path));
+        headers.insert(X_IPFS_PATH, header_text(&request.raw_path));
         headers.insert(X_IPFS_ROOTS, header_text(&object.facts.roots));
         Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
     }

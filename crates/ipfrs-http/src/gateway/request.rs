@@ -1,11 +1,13 @@
 //! What a gateway request asks for.
 
-use http::header::ACCEPT;
+use std::borrow::Cow;
+
+use http::header::{ACCEPT, CACHE_CONTROL};
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_node::ContentPath;
-use percent_encoding::percent_decode_str;
+use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
 
 /// The form in which content is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,14 +23,16 @@ pub(super) enum Format {
 pub(super) struct GatewayRequest<'a> {
     /// The content path, percent-decoded.
     pub(super) path: ContentPath,
-    /// The path as the client sent it.
-    pub(super) raw_path: &'a str,
+    /// The path as the client sent it, in the form that a header may hold.
+    pub(super) raw_path: Cow<'a, str>,
     /// The query as the client sent it.
     pub(super) query: Option<&'a str>,
     /// Whether the path ends with a slash.
     pub(super) ends_with_slash: bool,
     /// `?format=`, else what `Accept` names.
     pub(super) format: Format,
+    /// Whether `Accept` chose another format than the default.
+    pub(super) is_negotiated: bool,
     /// `?filename=`.
     pub(super) filename: Option<String>,
     /// `?download=true`.
@@ -44,6 +48,7 @@ impl<'a> GatewayRequest<'a> {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path, parameter or format.
     pub(super) fn parse(parts: &'a Parts) -> Result<Self> {
         let raw_path = parts.uri.path();
+        check_service_worker(raw_path, &parts.headers)?;
         let query = parts.uri.query();
         let (mut by_query, mut filename, mut download) = (None, None, false);
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
@@ -54,12 +59,14 @@ impl<'a> GatewayRequest<'a> {
                 _ => {}
             }
         }
+        let format = by_query.unwrap_or_else(|| format_by_accept(&parts.headers));
         Ok(Self {
             path: parse_path(raw_path)?,
-            raw_path,
+            raw_path: normalised(raw_path),
             query,
             ends_with_slash: raw_path.ends_with('/'),
-            format: by_query.unwrap_or_else(|| format_by_accept(&parts.headers)),
+            format,
+            is_negotiated: by_query.is_none() && format != Format::Deserialised,
             filename,
             download,
             is_head: parts.method == Method::HEAD,
@@ -70,6 +77,42 @@ impl<'a> GatewayRequest<'a> {
     pub(super) fn file_name(&self) -> Option<&str> {
         self.filename.as_deref().or_else(|| self.path.segments().last().map(String::as_str))
     }
+}
+
+/// `raw` in ASCII, with the digits of its escapes in upper case (RFC 3986, 6.2.2.1). curl sends paths as they are typed.
+fn normalised(raw: &str) -> Cow<'_, str> {
+    if raw.is_ascii() && !raw.contains('%') {
+        return Cow::Borrowed(raw);
+    }
+    let mut digits = 0;
+    let upper = utf8_percent_encode(raw, CONTROLS).flat_map(str::chars).map(|c| match c {
+        '%' => {
+            digits = 2;
+            c
+        }
+        _ if digits > 0 => {
+            digits -= 1;
+            c.to_ascii_uppercase()
+        }
+        _ => c,
+    });
+    Cow::Owned(upper.collect())
+}
+
+/// A script may not make itself the service worker of everything under a root: without a slash after the root, that is
+/// the scope it would get.
+fn check_service_worker(raw_path: &str, headers: &HeaderMap) -> Result<()> {
+    let is_root = raw_path.strip_prefix("/ipfs/").is_some_and(|rest| !rest.contains('/'));
+    if is_root && headers.get("service-worker").is_some_and(|value| value == "script") {
+        return Err(Error::invalid("a service worker cannot be registered for this scope"));
+    }
+    Ok(())
+}
+
+/// Whether `Cache-Control` asks for an answer only if it can be given at once.
+pub(super) fn only_if_cached(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|directive| directive.trim() == "only-if-cached")
 }
 
 /// Percent-decodes each segment by itself, so that an encoded slash never becomes a separator.
@@ -101,4 +144,21 @@ fn format_by_accept(headers: &HeaderMap) -> Format {
         value.split(',').any(|media| media.split(';').next().is_some_and(|m| m.trim() == "application/vnd.ipld.raw"))
     });
     if names_raw { Format::Raw } else { Format::Deserialised }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::normalised;
+
+    #[test]
+    fn paths_become_ascii_with_upper_case_escapes() {
+        for (raw, expected) in [
+            ("/ipfs/x/plain", "/ipfs/x/plain"),
+            ("/ipfs/x/\u{fc}%c3%bCf", "/ipfs/x/%C3%BC%C3%BCf"),
+            ("/a%3fbc%2", "/a%3Fbc%2"),
+            ("/%\u{fc}", "/%%C3%BC"),
+        ] {
+            assert_eq!(normalised(raw), expected);
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
         _ => state.node.resolve(&path).await?.block,
     };
     let length = block.len() as u64;
-    Ok(output::bytes(stream::iter([Ok(block)]), length))
+    Ok(output::bytes(stream::iter([Ok(block)]), length, args.takes_trailers))
 }
 
 /// `block/stat?arg=cid`: the size of a block.

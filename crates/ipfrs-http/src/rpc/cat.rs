@@ -35,5 +35,5 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
     }
     let node = state.node.clone();
     let pieces = stream::iter(parts).flat_map(move |(file, span)| node.read(&file, span));
-    Ok(output::bytes(pieces, length))
+    Ok(output::bytes(pieces, length, args.takes_trailers))
 }

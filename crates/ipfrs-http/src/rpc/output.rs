@@ -44,8 +44,9 @@ where
     (headers, Chunked::body(lines, takes_trailers)).into_response()
 }
 
-/// A stream of `length` bytes.
-pub(super) fn bytes<S>(pieces: S, length: u64) -> Response
+/// A stream of `length` bytes. A body whose length is in its head has no room for a trailer, so clients that take one
+/// get the length in `X-Content-Length` only.
+pub(super) fn bytes<S>(pieces: S, length: u64, takes_trailers: bool) -> Response
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
 {
@@ -55,5 +56,6 @@ where
         (X_CONTENT_LENGTH, HeaderValue::from(length)),
         STREAM_ERROR,
     ];
-    (headers, Sized::body(pieces, length)).into_response()
+    let body = if takes_trailers { Chunked::body(pieces, true) } else { Sized::body(pieces, length) };
+    (headers, body).into_response()
 }
