@@ -1,0 +1,202 @@
+//! `add` of single files: the bytes come back, the content IDs are Kubo's.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use reqwest::Body;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::content::{self, FileVector, assert_same, keystream, vectors};
+use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
+use crate::multipart::Form;
+
+const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_posted_as_curl_does_is_answered_and_comes_back() {
+    let gateway = TestGateway::start().await;
+    let disposition =
+        "Content-Disposition: form-data; name=\"file\"; filename=\"hello.txt\"\r\nContent-Type: text/plain";
+    let response = gateway.post_form("add", Form::new().part(disposition, b"hello world")).await;
+    assert_eq!(response.headers()["content-type"], "application/json");
+    assert_eq!(response.headers()["x-chunked-output"], "1");
+    let lines = ndjson(response).await;
+    assert_eq!(lines, [json!({"Name": "hello.txt", "Hash": HELLO, "Size": "19"})]);
+    assert_eq!(gateway.content(&format!("/ipfs/{HELLO}")).await, "hello world");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_no_form_is_one_file_named_by_its_content_id() {
+    let gateway = TestGateway::start().await;
+    for content_type in [Some("application/octet-stream"), Some("text/plain"), None] {
+        let mut request = gateway.rpc("add").body("hello world");
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let lines = ndjson(request.send().await.unwrap()).await;
+        assert_eq!(lines, [json!({"Name": HELLO, "Hash": HELLO, "Size": "19"})], "{content_type:?}");
+    }
+}
+
+/// The vectors of one content, of at most `most` bytes.
+fn by_content(most: usize) -> BTreeMap<(usize, String), Vec<FileVector>> {
+    let mut by_content: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for vector in vectors().files.into_iter().filter(|vector| vector.size <= most) {
+        by_content.entry((vector.size, vector.seed.clone())).or_default().push(vector);
+    }
+    by_content
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_ids_are_those_of_kubo_for_every_flag() {
+    let gateway = TestGateway::start().await;
+    let contents = by_content(3_000_000);
+    assert_eq!(contents.len(), 21, "the vectors are there");
+    for ((size, seed), vectors) in contents {
+        let content = keystream(&seed, size);
+        for FileVector { profile, flags, cid, .. } in vectors {
+            let options = format!("{}&only-hash=true", content::options(&profile, &flags));
+            assert_eq!(gateway.add(&options, content.clone()).await, cid, "{size} bytes, {profile} {flags:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_every_boundary_size_come_back_in_both_profiles() {
+    let gateway = TestGateway::start().await;
+    for ((size, seed), vectors) in by_content(3_000_000) {
+        let content = keystream(&seed, size);
+        for FileVector { profile, cid, .. } in vectors.into_iter().filter(|vector| vector.flags.is_empty()) {
+            let added = gateway.add(&format!("profile={profile}"), content.clone()).await;
+            assert_eq!(added, cid, "{size} bytes, {profile}");
+            assert_same(&gateway.content(&format!("/ipfs/{cid}")).await, &content, &format!("{size}, {profile}"));
+            assert_same(&gateway.rpc_bytes(&format!("cat?arg={cid}")).await, &content, "cat");
+        }
+    }
+}
+
+/// 174 chunks of 256 KiB and one byte: a tree of two levels in the default profile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_several_levels_comes_back_in_both_profiles() {
+    let gateway = TestGateway::start().await;
+    let contents = by_content(usize::MAX);
+    let ((size, seed), vectors) = contents.range((45_613_057, String::new())..).next().unwrap();
+    let content = keystream(seed, *size);
+    for FileVector { profile, cid, .. } in vectors.iter().filter(|vector| vector.flags.is_empty()) {
+        let form = Form::new().file("big.bin", &content);
+        let lines = gateway.add_form(&format!("profile={profile}"), form).await;
+        assert_eq!(hash_of(&lines[0]), *cid, "{profile}");
+        assert_same(&gateway.content(&format!("/ipfs/{cid}")).await, &content, profile);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_configured_profile_is_used_where_a_request_names_none() {
+    let gateway = TestGateway::start_with(|config| config.import.profile = "unixfs-v1-2025".parse().unwrap()).await;
+    let cid = gateway.add("", keystream("chunk-v1-seed", 1_048_577)).await;
+    assert_eq!(cid, "bafybeigmix7t42i6jacydtquhet7srwvgpizfg7gjbq7627d35mjomtu64");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cid_version_1_implies_raw_leaves_unless_they_are_refused() {
+    let gateway = TestGateway::start().await;
+    for (options, cid) in [
+        ("cid-version=1", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
+        ("raw-leaves=true", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
+        ("cid-version=1&raw-leaves=false", "bafybeihykld7uyxzogax6vgyvag42y7464eywpf55gxi5qpoisibh3c5wa"),
+        ("cid-version=0", HELLO),
+        ("cid-base=base32", "bafybeihykld7uyxzogax6vgyvag42y7464eywpf55gxi5qpoisibh3c5wa"),
+    ] {
+        assert_eq!(gateway.add(options, "hello world").await, cid, "{options}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_hash_stores_nothing() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("only-hash=true", content::bytes(600_000)).await;
+    assert_eq!(gateway.blocks().await, 0);
+    assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 404);
+    gateway.add("only-hash=false", content::bytes(600_000)).await;
+    assert_eq!(gateway.blocks().await, 4, "three leaves and their root");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_answers_nothing_and_stores_all_the_same() {
+    let gateway = TestGateway::start().await;
+    let lines = gateway.add_form("silent=true", Form::new().file("hello", "hello world")).await;
+    assert_eq!(lines, Vec::<Value>::new());
+    assert_eq!(gateway.content(&format!("/ipfs/{HELLO}")).await, "hello world");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_that_are_not_known_or_change_nothing_are_ignored() {
+    let gateway = TestGateway::start().await;
+    let options = "stream-channels=true&no-such-option=7&pin=false&quieter=true&trickle=false&inline=false&timeout=30s";
+    assert_eq!(gateway.add(options, "hello world").await, HELLO);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_that_would_change_the_result_and_are_not_offered_are_refused_by_name() {
+    let gateway = TestGateway::start().await;
+    for option in ["trickle=true", "inline=true", "nocopy=true", "to-files=/x", "preserve-mode=true", "hash=sha1"] {
+        let response = gateway.post_form(&format!("add?{option}"), Form::new().file("a", "a")).await;
+        let message = rpc_failure(response).await;
+        let (name, value) = option.split_once('=').unwrap();
+        assert!(message.contains(name) || message.contains(value), "{option}: {message}");
+    }
+    assert_eq!(gateway.blocks().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_an_option_cannot_have_are_refused() {
+    let gateway = TestGateway::start().await;
+    for option in ["raw-leaves=perhaps", "cid-version=x", "cid-version=2", "chunker=size-0", "chunker=size-9999999999"]
+    {
+        let response = gateway.rpc(&format!("add?{option}")).body("a").send().await.unwrap();
+        assert!(matches!(response.status().as_u16(), 400 | 500), "{option}: {}", response.status());
+        assert!(!response.text().await.unwrap().contains("Hash"), "{option}");
+    }
+    assert_eq!(gateway.blocks().await, 0);
+}
+
+/// Sends until the first line of progress has come, so that nothing depends on how fast anything is.
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_is_told_while_a_file_is_still_being_sent() {
+    let gateway = TestGateway::start().await;
+    let (sender, receiver) = mpsc::channel::<Bytes>(1);
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let sending = tokio::spawn(async move {
+        let (piece, mut sent) = (content::bytes(4_096), 0);
+        while stopped.try_recv().is_err() {
+            sender.send(piece.clone()).await.unwrap();
+            sent += piece.len() as u64;
+        }
+        sent
+    });
+    let pieces = futures::stream::unfold(receiver, |mut receiver| async {
+        Some((Ok::<_, Infallible>(receiver.recv().await?), receiver))
+    });
+    let response = gateway.rpc("add?progress=true").body(Body::wrap_stream(pieces)).send().await.unwrap();
+    let mut body = response.bytes_stream();
+    let first = body.next().await.unwrap().unwrap();
+    stop.send(()).unwrap();
+    let sent = sending.await.unwrap();
+    let rest: Vec<Bytes> = body.try_collect().await.unwrap();
+    let text = String::from_utf8([first, rest.concat().into()].concat()).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> = lines.iter().filter_map(|line| line["Bytes"].as_u64()).collect();
+    assert_eq!(told.last(), Some(&sent), "the last line of progress is the whole file");
+    let cid = hash_of(lines.last().unwrap());
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await.len() as u64, sent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_of_a_small_file_is_told_once_it_is_in() {
+    let gateway = TestGateway::start().await;
+    let lines = gateway.add_form("progress=true", Form::new().file("a", "hello world")).await;
+    assert_eq!(lines, [json!({"Name": "a", "Bytes": 11}), json!({"Name": "a", "Hash": HELLO, "Size": "19"})]);
+}

@@ -1,0 +1,202 @@
+//! `add` of directories, and forms that are wrong.
+
+use serde_json::{Value, json};
+
+use crate::content::{self, vectors};
+use crate::harness::{TestGateway, hash_of, rpc_failure};
+use crate::multipart::Form;
+use crate::wire::Wire;
+
+const EMPTY_DIRECTORY: &str = "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn";
+
+/// The tree that the vectors call `small`, with parts for its directories or without.
+fn small(has_directories: bool, has_hidden: bool) -> Form {
+    let mut form = Form::new();
+    if has_directories {
+        form = form.directory("d").directory("d/a").directory("d/a/b");
+    }
+    // Only a part of its own can make a directory that holds nothing.
+    form = form.file("d/a/b/hello.txt", "hello\n").directory("d/empty").symlink("d/link", "a/b/hello.txt");
+    form = form.file("d/z", "z").file("d/ünï çödé", "u");
+    if has_hidden { form.file("d/.hidden", "h") } else { form }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directories_have_the_content_ids_of_kubo_for_every_flag() {
+    let gateway = TestGateway::start().await;
+    let vectors: Vec<_> = vectors().trees.into_iter().filter(|vector| vector.tree == "small").collect();
+    assert_eq!(vectors.len(), 10, "the vectors are there");
+    for vector in vectors {
+        let options = content::options(&vector.profile, &vector.flags);
+        let has_hidden = vector.flags.iter().any(|flag| flag == "--hidden");
+        for has_directories in [true, false] {
+            let lines = gateway.add_form(&options, small(has_directories, has_hidden)).await;
+            assert_eq!(hash_of(lines.last().unwrap()), vector.cid, "{options}, {has_directories}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_of_many_files_is_sharded_as_kubo_shards_it() {
+    let gateway = TestGateway::start().await;
+    let vectors = vectors().trees;
+    let vector = vectors.iter().find(|vector| {
+        vector.tree == "many-6000" && vector.profile == "unixfs-v0-2015" && vector.flags.as_slice() == ["-r"]
+    });
+    let names: Vec<_> = (0..6_000).map(|i| (format!("d/file-{i:08}.txt"), i.to_string())).collect();
+    let form = names.iter().fold(Form::new(), |form, (name, content)| form.file(name, content));
+    let lines = gateway.add_form("", form).await;
+    let root = hash_of(lines.last().unwrap());
+    assert_eq!(root, vector.unwrap().cid);
+    assert_eq!(gateway.content(&format!("/ipfs/{root}/file-00004321.txt")).await, "4321");
+    assert_eq!(gateway.get(&format!("/ipfs/{root}/file-00006000.txt")).await.status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_file_and_then_every_directory_is_answered_with_its_path() {
+    let gateway = TestGateway::start().await;
+    let lines = gateway.add_form("wrap-with-directory=true", small(false, false)).await;
+    let names: Vec<_> = lines.iter().map(|line| line["Name"].as_str().unwrap()).collect();
+    let (files, directories) = names.split_at(4);
+    assert_eq!(files, ["d/a/b/hello.txt", "d/link", "d/z", "d/ünï çödé"]);
+    assert_eq!(directories, ["d/a/b", "d/a", "d/empty", "d", ""], "each after what it holds, the wrapping one last");
+    assert!(lines.iter().all(|line| line["Size"].as_str().unwrap().parse::<u64>().is_ok()), "sizes are text");
+    assert_eq!(lines[0]["Size"], "14", "of the file's DAG, not of its bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_directory_can_be_added() {
+    let gateway = TestGateway::start().await;
+    let lines = gateway.add_form("", Form::new().directory("e")).await;
+    assert_eq!(lines, [json!({"Name": "e", "Hash": EMPTY_DIRECTORY, "Size": "4"})]);
+    assert_eq!(gateway.get(&format!("/ipfs/{EMPTY_DIRECTORY}/")).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrapped_file_is_found_by_its_name_below_the_last_content_id() {
+    let gateway = TestGateway::start().await;
+    let lines = gateway.add_form("wrap-with-directory=true", Form::new().file("a b.txt", "x")).await;
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[1]["Name"], "");
+    assert_eq!(gateway.content(&format!("/ipfs/{}/a%20b.txt", hash_of(&lines[1]))).await, "x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_taken_from_every_form_in_which_clients_write_them() {
+    let gateway = TestGateway::start().await;
+    for (disposition, name) in [
+        (r#"form-data; name="file"; filename="plain.txt""#, "plain.txt"),
+        (r#"form-data; name="file"; filename="a+b%C3%BC%2Fc%25.txt""#, "a bü/c%.txt"),
+        (r#"form-data; name="file"; filename="as curl sends it ü.txt""#, "as curl sends it ü.txt"),
+        (r#"form-data; name="file"; filename="100%.txt""#, "100%.txt"),
+        (r#"form-data; name="file-0"; filename="quoted \"name\".txt""#, "quoted \"name\".txt"),
+        (r#"attachment; filename="not-form-data.txt""#, "not-form-data.txt"),
+    ] {
+        let headers = format!("Content-Disposition: {disposition}\r\nContent-Type: application/octet-stream");
+        let lines = gateway.add_form("", Form::new().part(&headers, b"x")).await;
+        assert_eq!(lines[0]["Name"], name, "{disposition}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_symlink_is_its_target() {
+    let gateway = TestGateway::start().await;
+    let lines = gateway.add_form("", Form::new().symlink("d/link", "../there")).await;
+    let response = gateway.get(&format!("/ipfs/{}/link", hash_of(&lines[1]))).await;
+    assert_eq!(response.headers()["content-type"], "inode/symlink");
+    assert_eq!(response.text().await.unwrap(), "../there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_lead_out_or_clash_are_refused_and_leave_no_root() {
+    let gateway = TestGateway::start().await;
+    let deep = "d/".repeat(1_000) + "x";
+    for (what, form) in [
+        ("parent", Form::new().file("../x", "x")),
+        ("parent inside", Form::new().file("d/../../x", "x")),
+        ("parent at the end", Form::new().file("d/..", "x")),
+        ("NUL", Form::new().file("d/a\0b", "x")),
+        ("too deep", Form::new().file(&deep, "x")),
+        ("twice", Form::new().file("d/a", "1").file("d/a", "2")),
+        ("file below a file", Form::new().file("d/a", "1").file("d/a/b", "2")),
+        ("file over a directory", Form::new().file("d/a/b", "1").file("d/a", "2")),
+        ("directory over a file", Form::new().file("d/a", "1").directory("d/a")),
+        ("unnamed twice", Form::new().file("", "1").file("", "2")),
+    ] {
+        assert_no_root(what, &gateway.post_form("add", form).await.text().await.unwrap_or_default());
+    }
+    // The daemon is none the worse for it.
+    assert_eq!(gateway.add("", "hello world").await, "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD");
+}
+
+/// The answer tells of files at most, and says what was wrong where the connection was not simply reset.
+#[track_caller]
+fn assert_no_root(what: &str, answer: &str) {
+    let lines: Vec<Value> = answer.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert!(lines.iter().all(|line| line["Name"] != "d" && line["Name"] != ""), "{what}: {answer}");
+    if let Some(last) = lines.last() {
+        assert_eq!(last["Type"], "error", "{what}: {answer}");
+        assert!(!last["Message"].as_str().unwrap().is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_absolute_path_stays_inside_the_import() {
+    let gateway = TestGateway::start().await;
+    let lines = gateway.add_form("", Form::new().file("/etc/passwd", "x")).await;
+    assert_eq!(lines[0]["Name"], "etc/passwd");
+    assert_eq!(lines[1]["Name"], "etc");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_that_ends_before_its_last_boundary_is_an_error_without_a_root() {
+    let gateway = TestGateway::start().await;
+    let form = || Form::new().file("d/whole", "whole").file("d/half", content::bytes(300_000));
+    for missing in [0, 1, 299_999, 300_000] {
+        let content_type = form().content_type();
+        let request = gateway.rpc("add").header("content-type", content_type).body(form().cut(missing));
+        let answer = match request.send().await {
+            Ok(response) => response.bytes().await.map(|body| String::from_utf8_lossy(&body).into_owned()),
+            Err(e) => Err(e),
+        };
+        let answer = answer.unwrap_or_default();
+        assert_no_root("cut", &answer);
+        assert!(!answer.contains("d/half"), "{missing}: {answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_cut_off_with_its_connection_leaves_nothing_running_and_later_adds_work() {
+    let gateway = TestGateway::start_with(|config| config.concurrency.max_concurrent_tasks = 1).await;
+    for keeps_reading in [true, false] {
+        let form = Form::new().file("d/half", content::bytes(300_000));
+        let (content_type, body) = (form.content_type(), form.cut(100_000));
+        let mut wire = Wire::connect(&gateway).await;
+        let head = format!(
+            "POST /api/v0/add HTTP/1.1\r\nHost: x\r\nContent-Type: {content_type}\r\nContent-Length: 1000000\r\n\r\n"
+        );
+        wire.send([head.as_bytes(), &body].concat()).await;
+        if keeps_reading {
+            wire.finish().await;
+            let answer = wire.answer().await;
+            assert_ne!(answer.status, 200, "{}", answer.text());
+            assert_no_root("cut", &answer.text());
+        }
+    }
+    // With one import at a time, this would wait for ever if one of the others still ran.
+    let lines = gateway.add_form("", Form::new().file("d/half", content::bytes(300_000))).await;
+    assert_eq!(lines.len(), 2);
+    let found = gateway.content(&format!("/ipfs/{}/half", hash_of(&lines[1]))).await;
+    assert_eq!(found, content::bytes(300_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_without_a_boundary_or_with_a_wrong_one_is_an_error() {
+    let gateway = TestGateway::start().await;
+    for content_type in ["multipart/form-data", "multipart/form-data; boundary=another"] {
+        let body = Form::new().file("a", "a").end();
+        let request = gateway.rpc("add").header("content-type", content_type).body(body);
+        assert!(!rpc_failure(request.send().await.unwrap()).await.is_empty(), "{content_type}");
+    }
+    assert_eq!(gateway.blocks().await, 0);
+}

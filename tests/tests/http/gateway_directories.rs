@@ -1,0 +1,171 @@
+//! Directories: the way to them, their index pages and their listings.
+
+use reqwest::{Method, Url};
+
+use crate::harness::{TestGateway, hash_of, header};
+use crate::multipart::Form;
+use crate::wire::exchange;
+
+/// Names that mean something to HTML, to URLs, to shells or to nobody.
+const HOSTILE: [&str; 16] = [
+    "<script>alert(1)<script>",
+    "\"onmouseover=\"alert(1)",
+    "'single' & &amp; ampersand",
+    "question?mark=1",
+    "hash#tag",
+    "percent%41",
+    "100%",
+    "plus+plus",
+    "semi;colon,comma",
+    "back\\slash",
+    "space at end ",
+    "javascript:alert(1)",
+    "ünï çödé 日本語 🦀",
+    "line\nbreak",
+    "...",
+    ".hidden",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_without_its_slash_is_redirected_with_its_query() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/sub/x", "x"), ("d/tést/x", "x")]).await;
+    for (path, location) in [
+        ("", "/"),
+        ("?", "/?"),
+        ("?a=1&b=%20c", "/?a=1&b=%20c"),
+        ("/sub", "/sub/"),
+        ("/sub?filename=x", "/sub/?filename=x"),
+        ("/t%C3%A9st", "/t%C3%A9st/"),
+        ("/t%c3%a9st?q=%c3", "/t%C3%A9st/?q=%c3"),
+        // As curl sends a name that was typed.
+        ("/tést", "/t%C3%A9st/"),
+    ] {
+        let answer = exchange(&gateway, format!("GET /ipfs/{root}{path} HTTP/1.1")).await;
+        assert_eq!(answer.status, 301, "{path}");
+        // An empty query may be kept or dropped.
+        let found = answer.header("location").trim_end_matches('?');
+        assert_eq!(found, format!("/ipfs/{root}{}", location.trim_end_matches('?')), "{path}");
+        let there = gateway.get(answer.header("location")).await;
+        assert_eq!(there.status(), 200, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn index_html_is_the_page_of_its_directory() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/index.html", "<p>hello"), ("d/other", "x")]).await;
+    let response = gateway.get(&format!("/ipfs/{root}/")).await;
+    assert_eq!(header(&response, "content-type"), "text/html; charset=utf-8");
+    assert_eq!(header(&response, "etag"), format!("\"{root}\""));
+    assert_eq!(header(&response, "cache-control"), "public, max-age=29030400, immutable");
+    assert_eq!(header(&response, "x-ipfs-path"), format!("/ipfs/{root}/"));
+    assert_eq!(header(&response, "x-ipfs-roots"), root);
+    assert_eq!(response.text().await.unwrap(), "<p>hello");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_called_index_html_is_no_page() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/index.html/x", "x")]).await;
+    let page = gateway.content(&format!("/ipfs/{root}/")).await;
+    assert!(String::from_utf8_lossy(&page).contains("Index of"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_says_what_it_is_and_may_be_kept_for_a_while() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/sub/a.txt", "hello world"), ("d/sub/b", "")]).await;
+    let response = gateway.get(&format!("/ipfs/{root}/sub/")).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(header(&response, "content-type"), "text/html; charset=utf-8");
+    assert_eq!(header(&response, "cache-control"), "public, max-age=604800, stale-while-revalidate=2678400");
+    assert_eq!(header(&response, "x-ipfs-path"), format!("/ipfs/{root}/sub/"));
+    assert_eq!(header(&response, "x-ipfs-roots").split(',').count(), 2);
+    let page = response.text().await.unwrap();
+    assert!(page.contains("Index of"));
+    assert!(page.contains("Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD"), "the content ID of an entry");
+    assert!(page.contains("class=\"ipfs-hash\" translate=\"no\" href=\"/ipfs/Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD?filename=a.txt\""));
+    assert!(page.contains(&format!("href=\"/ipfs/{root}/\"")), "the way up");
+    assert!(page.trim_end().ends_with("</html>"), "it is whole");
+}
+
+/// The targets of all links of a page, as a browser reads them.
+fn links(page: &str) -> Vec<String> {
+    let unescape = |text: &str| {
+        let text = text.replace("&#34;", "\"").replace("&#39;", "'").replace("&#60;", "<").replace("&#62;", ">");
+        text.replace("&quot;", "\"")
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&#38;", "&")
+            .replace("&amp;", "&")
+    };
+    page.split("href=\"").skip(1).map(|rest| unescape(rest.split('"').next().unwrap())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_names_are_escaped_and_every_link_leads_to_its_content() {
+    let gateway = TestGateway::start().await;
+    let form =
+        HOSTILE.iter().fold(Form::new(), |form, name| form.file(&format!("d/{name}"), format!("this is {name}")));
+    let form = form.file("d/<b>sub?</b>/in#side", "inside");
+    let root = hash_of(gateway.add_form("", form).await.last().unwrap());
+    let base = Url::parse(&gateway.url(&format!("/ipfs/{root}/"))).unwrap();
+    let page = String::from_utf8(gateway.content(base.path()).await.to_vec()).unwrap();
+    for bad in ["<script>alert", "\"onmouseover", "<b>sub", "href=\"javascript:"] {
+        assert!(!page.contains(bad), "{bad} stands in the page unescaped");
+    }
+    let mut found: Vec<String> = Vec::new();
+    for link in links(&page) {
+        let url = base.join(&link).unwrap();
+        assert_eq!(url.origin(), base.origin(), "{link}");
+        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let response = gateway.get(&format!("{}{query}", url.path())).await;
+        assert_eq!(response.status(), 200, "{link}");
+        found.push(response.text().await.unwrap());
+    }
+    for name in HOSTILE {
+        // Once by its name, once by its content ID.
+        assert_eq!(found.iter().filter(|text| **text == format!("this is {name}")).count(), 2, "{name:?}");
+    }
+    let sub = gateway.content(&format!("/ipfs/{root}/%3Cb%3Esub%3F%3C/b%3E/")).await;
+    let inside = links(&String::from_utf8(sub.to_vec()).unwrap()).into_iter().find(|link| link.ends_with("in%23side"));
+    assert_eq!(gateway.content(&inside.unwrap()).await, "inside");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_runs_no_scripts_even_if_one_got_in() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/x", "x")]).await;
+    let response = gateway.get(&format!("/ipfs/{root}/")).await;
+    let policy = header(&response, "content-security-policy");
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe-inline"), "{policy}");
+    assert!(!response.text().await.unwrap().contains("<script"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sharded_directory_is_listed_and_walked_like_any_other() {
+    let gateway = TestGateway::start().await;
+    let names: Vec<_> = (0..300).map(|i| format!("d/{i:03}")).collect();
+    let form = names.iter().fold(Form::new(), |form, name| form.file(name, name));
+    let root = hash_of(gateway.add_form("max-directory-links=100", form).await.last().unwrap());
+    let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
+    let listed = (0..300).filter(|i| page.contains(&format!(">{i:03}</a>"))).count();
+    assert_eq!(listed, 300);
+    let response = gateway.get(&format!("/ipfs/{root}/217")).await;
+    assert_eq!(header(&response, "x-ipfs-roots").split(',').count(), 2, "one content ID per segment, none per shard");
+    assert_eq!(response.text().await.unwrap(), "d/217");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_takes_no_method_but_get_head_and_options() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/x", "x")]).await;
+    for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
+        let response = gateway.request(method.clone(), &format!("/ipfs/{root}/")).send().await.unwrap();
+        assert_eq!(response.status(), 405, "{method}");
+        assert!(header(&response, "allow").contains("GET") && header(&response, "allow").contains("HEAD"));
+    }
+    let options = gateway.request(Method::OPTIONS, &format!("/ipfs/{root}/")).send().await.unwrap();
+    assert_eq!(options.status(), 204);
+}

@@ -1,0 +1,261 @@
+//! What the head of a gateway's answer says of content.
+
+use reqwest::Method;
+
+use crate::content;
+use crate::harness::{TestGateway, header};
+
+const IMMUTABLE: &str = "public, max-age=29030400, immutable";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_answered_with_the_headers_that_caches_need() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/a/b.txt", "hello world")]).await;
+    let (a, file) =
+        (gateway.rpc_json(&format!("ls?arg={root}")).await, "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD");
+    let a = a["Objects"][0]["Links"][0]["Hash"].as_str().unwrap();
+    let path = format!("/ipfs/{root}/a/b.txt");
+    let response = gateway.get(&path).await;
+    for (name, value) in [
+        ("etag", format!("\"{file}\"")),
+        ("cache-control", IMMUTABLE.to_owned()),
+        ("x-ipfs-path", path.clone()),
+        ("x-ipfs-roots", format!("{root},{a},{file}")),
+        ("accept-ranges", "bytes".to_owned()),
+        ("content-length", "11".to_owned()),
+        ("content-type", "text/plain; charset=utf-8".to_owned()),
+        ("content-disposition", String::new()),
+    ] {
+        assert_eq!(header(&response, name), value, "{name}");
+    }
+    assert_eq!(response.text().await.unwrap(), "hello world");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn max_age_of_immutable_answers_is_configured() {
+    let gateway = TestGateway::start_with(|config| config.cache.max_age_seconds = 60).await;
+    let cid = gateway.add("", "x").await;
+    let response = gateway.get(&format!("/ipfs/{cid}")).await;
+    assert_eq!(header(&response, "cache-control"), "public, max-age=60, immutable");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_types_come_from_names() {
+    let gateway = TestGateway::start().await;
+    for (name, content_type) in [
+        ("a.html", "text/html; charset=utf-8"),
+        ("a.css", "text/css; charset=utf-8"),
+        ("a.js", "text/javascript; charset=utf-8"),
+        ("a.md", "text/markdown; charset=utf-8"),
+        ("a.json", "application/json"),
+        ("a.svg", "image/svg+xml; charset=utf-8"),
+        ("a.PNG", "image/png"),
+        ("a.mp4", "video/mp4"),
+        ("a.wasm", "application/wasm"),
+        ("a.tar.gz", "application/gzip"),
+    ] {
+        let root = gateway.add_tree("wrap-with-directory=true", &[(name, "no such content")]).await;
+        let response = gateway.get(&format!("/ipfs/{root}/{name}")).await;
+        assert_eq!(header(&response, "content-type"), content_type, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_types_of_nameless_content_come_from_its_first_bytes() {
+    let gateway = TestGateway::start().await;
+    let page = "<!DOCTYPE html><title>x</title>".to_owned() + &" ".repeat(300_000);
+    let contents: [(&[u8], &str); 8] = [
+        (b"just text\n", "text/plain; charset=utf-8"),
+        ("t\u{e9}xt in UTF-8".as_bytes(), "text/plain; charset=utf-8"),
+        (page.as_bytes(), "text/html; charset=utf-8"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01", "image/png"),
+        (b"\xff\xd8\xff\xe0\0\x10JFIF\0", "image/jpeg"),
+        (b"%PDF-1.7\n", "application/pdf"),
+        (b"\x1f\x8b\x08\0\0\0\0\0", "application/gzip"),
+        (b"\0\x01\x02\x03\xff\xfe", "application/octet-stream"),
+    ];
+    for (content, content_type) in contents {
+        let cid = gateway.add("", content.to_vec()).await;
+        let response = gateway.get(&format!("/ipfs/{cid}")).await;
+        assert_eq!(header(&response, "content-type"), content_type);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn if_none_match_is_answered_with_304_by_weak_comparison() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "hello world").await;
+    let path = format!("/ipfs/{cid}");
+    for (value, status) in [
+        (format!("\"{cid}\""), 304),
+        (format!("W/\"{cid}\""), 304),
+        (format!("\"x\", W/\"y\" ,\"{cid}\""), 304),
+        ("*".to_owned(), 304),
+        (format!("\"{cid}.raw\""), 200),
+        ("\"x\"".to_owned(), 200),
+        (String::new(), 200),
+    ] {
+        for method in [Method::GET, Method::HEAD] {
+            let request = gateway.request(method.clone(), &path).header("if-none-match", &value);
+            let response = request.send().await.unwrap();
+            assert_eq!(response.status(), status, "{method} {value}");
+            assert_eq!(header(&response, "etag"), format!("\"{cid}\""), "{value}");
+            assert_eq!(header(&response, "cache-control"), IMMUTABLE, "{value}");
+            if status == 304 {
+                assert_eq!(header(&response, "content-type"), "");
+                assert_eq!(response.bytes().await.unwrap(), "");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn if_none_match_holds_for_pages_listings_and_raw_blocks_too() {
+    let gateway = TestGateway::start().await;
+    let site = gateway.add_tree("", &[("d/index.html", "<p>index"), ("d/x", "x")]).await;
+    let plain = gateway.add_tree("", &[("d/x", "x")]).await;
+    for (path, is_cid) in [(format!("/ipfs/{site}/"), true), (format!("/ipfs/{plain}/"), false)] {
+        let first = gateway.get(&path).await;
+        let etag = header(&first, "etag").to_owned();
+        if is_cid {
+            assert_eq!(etag, format!("\"{site}\""), "of the directory, not of its index");
+        } else {
+            assert!(etag.starts_with("\"DirIndex-") && etag.ends_with(&format!("_CID-{plain}\"")), "{etag}");
+        }
+        let again = gateway.request(Method::GET, &path).header("if-none-match", &etag).send().await.unwrap();
+        assert_eq!(again.status(), 304, "{path}");
+        assert_eq!(header(&again, "cache-control"), header(&first, "cache-control"));
+    }
+    let raw = gateway.request(Method::GET, &format!("/ipfs/{plain}?format=raw"));
+    let raw = raw.header("if-none-match", format!("\"{plain}.raw\"")).send().await.unwrap();
+    assert_eq!(raw.status(), 304);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn head_has_the_headers_of_get_and_no_body() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("", content::bytes(700_000)).await;
+    let raw_leaves = gateway.add("raw-leaves=true", content::bytes(700_000)).await;
+    let directory = gateway.add_tree("", &[("d/x", "x"), ("d/site/index.html", "<p>")]).await;
+    for path in [
+        format!("/ipfs/{file}"),
+        format!("/ipfs/{raw_leaves}?filename=x.bin&download=true"),
+        format!("/ipfs/{file}?format=raw"),
+        format!("/ipfs/{directory}"),
+        format!("/ipfs/{directory}/"),
+        format!("/ipfs/{directory}/site/"),
+        format!("/ipfs/{directory}/missing"),
+        "/ipfs/bafkqaaa".to_owned(),
+        "/health".to_owned(),
+        "/metrics".to_owned(),
+    ] {
+        let (get, head) = (gateway.get(&path).await, gateway.request(Method::HEAD, &path).send().await.unwrap());
+        assert_eq!(head.status(), get.status(), "{path}");
+        let comparable = |response: &reqwest::Response| {
+            let mut headers = response.headers().clone();
+            // A length may be left out of the answer to HEAD (RFC 9110, 9.3.2); sizes of the store's page change.
+            for name in ["date", "x-request-id", "transfer-encoding", "content-length"] {
+                headers.remove(name);
+            }
+            headers
+        };
+        assert_eq!(comparable(&head), comparable(&get), "{path}");
+        if path.starts_with("/ipfs") && get.headers().contains_key("content-length") && get.status() == 200 {
+            assert_eq!(header(&head, "content-length"), header(&get, "content-length"), "{path}");
+        }
+        assert_eq!(head.bytes().await.unwrap(), "", "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_disposition_follows_filename_and_download() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/b.txt", "x")]).await;
+    let utf8 = "test%D1%82%D0%B5%D1%81%D1%82.pdf";
+    for (query, kind, ascii, extended) in [
+        ("filename=a.pdf", "inline", "a.pdf", "a.pdf"),
+        ("filename=a.pdf&download=true", "attachment", "a.pdf", "a.pdf"),
+        ("filename=a.pdf&download=false", "inline", "a.pdf", "a.pdf"),
+        ("download=true", "attachment", "b.txt", "b.txt"),
+        ("filename=test%D1%82%D0%B5%D1%81%D1%82.pdf", "inline", "test____.pdf", utf8),
+        ("filename=a%22%0D%0AX-Evil:%201.txt", "inline", "a___X-Evil: 1.txt", "a%22%0D%0AX-Evil%3A%201.txt"),
+    ] {
+        let response = gateway.get(&format!("/ipfs/{root}/b.txt?{query}")).await;
+        let expected = format!("{kind}; filename=\"{ascii}\"; filename*=UTF-8''{extended}");
+        assert_eq!(header(&response, "content-disposition"), expected, "{query}");
+        assert!(!response.headers().contains_key("x-evil"));
+        let by_name = if query.contains(".pdf") { "application/pdf" } else { "text/plain; charset=utf-8" };
+        assert_eq!(header(&response, "content-type"), by_name, "{query}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_raw_block_is_asked_for_by_format_or_accept() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/b.txt", "hello world")]).await;
+    let path = format!("/ipfs/{root}/b.txt");
+    let file = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
+    let block = gateway.rpc_bytes(&format!("block/get?arg={file}")).await;
+    for (query, accept) in [
+        ("?format=raw", None),
+        ("", Some("application/vnd.ipld.raw")),
+        ("", Some("text/html, application/vnd.ipld.raw;q=0.9")),
+        ("?format=raw", Some("application/vnd.ipld.car")),
+    ] {
+        let mut request = gateway.request(Method::GET, &format!("{path}{query}"));
+        if let Some(accept) = accept {
+            request = request.header("accept", accept);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        for (name, value) in [
+            ("content-type", "application/vnd.ipld.raw"),
+            ("x-content-type-options", "nosniff"),
+            ("etag", "\"Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD.raw\""),
+            ("cache-control", IMMUTABLE),
+        ] {
+            assert_eq!(header(&response, name), value, "{name}, {query} {accept:?}");
+        }
+        let disposition = header(&response, "content-disposition");
+        assert!(disposition.starts_with(&format!("attachment; filename=\"{file}.bin\"")), "{disposition}");
+        let location = if query.is_empty() { format!("{path}?format=raw") } else { String::new() };
+        assert_eq!(header(&response, "content-location"), location, "where the format is not in the URL");
+        assert_eq!(response.bytes().await.unwrap(), block);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formats_that_are_not_offered_are_refused_by_name() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "x").await;
+    for format in ["tar", "dag-cbor", "ipns-record", "exe"] {
+        let response = gateway.get(&format!("/ipfs/{cid}?format={format}")).await;
+        assert!(matches!(response.status().as_u16(), 400 | 406 | 501), "{format}: {}", response.status());
+        assert_eq!(header(&response, "cache-control"), "no-store");
+        assert!(response.text().await.unwrap().contains(format));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_if_cached_is_answered_with_412_when_content_is_absent() {
+    let gateway = TestGateway::start().await;
+    let absent = gateway.add("only-hash=true", "absent").await;
+    let present = gateway.add("", "present").await;
+    for (cid, status) in [(absent, 412), (present, 200)] {
+        for method in [Method::GET, Method::HEAD] {
+            let request = gateway.request(method, &format!("/ipfs/{cid}")).header("cache-control", "only-if-cached");
+            assert_eq!(request.send().await.unwrap().status(), status);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_worker_may_not_be_registered_for_a_whole_root() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("", "x").await;
+    let site = gateway.add_tree("", &[("d/sw.js", "x")]).await;
+    for (path, status) in [(format!("/ipfs/{file}"), 400), (format!("/ipfs/{site}/sw.js"), 200)] {
+        let request = gateway.request(Method::GET, &path).header("service-worker", "script");
+        assert_eq!(request.send().await.unwrap().status(), status, "{path}");
+    }
+}

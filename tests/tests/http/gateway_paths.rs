@@ -1,0 +1,189 @@
+//! Content paths: which bytes of a URL name what, and what is said of those that name nothing.
+
+use crate::harness::{TestGateway, header};
+use crate::wire::exchange;
+
+const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_probe_of_gateway_checkers_is_answered_without_any_content() {
+    let gateway = TestGateway::start().await;
+    let response = gateway.get("/ipfs/bafkqaaa").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(header(&response, "content-length"), "0");
+    let raw = gateway.get("/ipfs/bafkqaaa?format=raw").await;
+    assert_eq!((raw.status().as_u16(), header(&raw, "content-type")), (200, "application/vnd.ipld.raw"));
+    // "hello world" as an identity CID.
+    assert_eq!(gateway.content("/ipfs/bafkqac3imvwgy3zao5xxe3de").await, "hello world");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_block_is_found_under_every_way_to_write_its_content_id() {
+    let gateway = TestGateway::start().await;
+    gateway.add("", "hello world").await;
+    gateway.add("raw-leaves=true", "raw leaf").await;
+    let base32 = "bafybeihykld7uyxzogax6vgyvag42y7464eywpf55gxi5qpoisibh3c5wa";
+    let mut forms = vec![HELLO.to_owned(), base32.to_owned(), base32.to_uppercase()];
+    for base in ["base36", "base58btc", "base16", "base64url"] {
+        let id = gateway.rpc_json(&format!("block/stat?arg={base32}&cid-base={base}")).await;
+        forms.push(id["Key"].as_str().unwrap().to_owned());
+    }
+    for cid in forms {
+        let response = gateway.get(&format!("/ipfs/{cid}")).await;
+        assert_eq!(response.status(), 200, "{cid}");
+        assert_eq!(response.text().await.unwrap(), "hello world", "{cid}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_content_id_is_a_bad_request_that_says_so() {
+    let gateway = TestGateway::start().await;
+    for cid in [
+        "x",
+        "Qm",
+        "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQ",
+        "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQ0",
+        "qmbfmke1kxqnyybbwxb74n4c5sbnjmvaimnrcgu6x1awqh",
+        "bafkqaa",
+        "bafybeihykld7uyxzogax6vgyvag42y7464eywpf55gxi5qpoisibh3c5w1",
+        "%00",
+        "..",
+        "<script>",
+        "%3Cscript%3E",
+        &"b".repeat(5_000),
+    ] {
+        let answer = exchange(&gateway, format!("GET /ipfs/{cid} HTTP/1.1")).await;
+        assert_eq!(answer.status, 400, "{cid}: {}", answer.text());
+        assert!(!answer.text().contains("<script>") || !answer.header("content-type").contains("html"), "{cid}");
+        assert_eq!(answer.header("cache-control"), if answer.body.is_empty() { "" } else { "no-store" }, "{cid}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_here_is_not_found_and_the_answer_names_it() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/file", "x"), ("d/sub/y", "y")]).await;
+    let absent = gateway.add("only-hash=true", "never stored").await;
+    for (path, named) in [
+        (format!("/ipfs/{absent}"), absent.as_str()),
+        (format!("/ipfs/{absent}/a/b"), absent.as_str()),
+        (format!("/ipfs/{absent}?format=raw"), absent.as_str()),
+        (format!("/ipfs/{root}/missing"), "missing"),
+        (format!("/ipfs/{root}/sub/missing/deeper"), "missing"),
+        (format!("/ipfs/{root}/FILE"), "FILE"),
+        (format!("/ipfs/{root}/file/below"), "below"),
+        (format!("/ipfs/{root}/sub%2Fy"), "sub/y"),
+    ] {
+        let response = gateway.get(&path).await;
+        assert_eq!(response.status(), 404, "{path}");
+        assert_eq!(header(&response, "cache-control"), "no-store", "what comes later must be found");
+        let text = response.text().await.unwrap();
+        assert!(text.contains(named), "{path}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_that_comes_later_is_found_then() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("only-hash=true", "later").await;
+    let root = gateway.add_tree("only-hash=true", &[("d/x", "later")]).await;
+    for path in [format!("/ipfs/{cid}"), format!("/ipfs/{root}/x")] {
+        assert_eq!(gateway.get(&path).await.status(), 404);
+    }
+    gateway.add_tree("", &[("d/x", "later")]).await;
+    for path in [format!("/ipfs/{cid}"), format!("/ipfs/{root}/x")] {
+        assert_eq!(gateway.content(&path).await, "later");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_are_decoded_once_and_only_slashes_part_them() {
+    let gateway = TestGateway::start().await;
+    let files = [("d/a b", "space"), ("d/%41", "percent"), ("d/ü", "umlaut"), ("d/a+b", "plus"), ("d/sub/x", "deep")];
+    let root = gateway.add_tree("", &files).await;
+    for (path, content) in [
+        ("a%20b", "space"),
+        ("%2541", "percent"),
+        ("%C3%BC", "umlaut"),
+        ("%c3%bc", "umlaut"),
+        ("ü", "umlaut"),
+        ("a+b", "plus"),
+        ("a%2Bb", "plus"),
+        ("sub/x", "deep"),
+        ("sub//x", "deep"),
+        ("/sub/x", "deep"),
+        ("%73ub/%78", "deep"),
+    ] {
+        let answer = exchange(&gateway, format!("GET /ipfs/{root}/{path} HTTP/1.1")).await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, content), "{path}");
+        assert!(answer.header("x-ipfs-path").starts_with(&format!("/ipfs/{root}/")), "{path}");
+        assert!(answer.header("x-ipfs-path").is_ascii(), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_text_are_a_bad_request_and_break_nothing() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/x", "x")]).await;
+    for path in [&b"%ff"[..], b"%C3", b"a%00b%FF", b"\xff\xfe", b"x/%80"] {
+        let request = [format!("GET /ipfs/{root}/").as_bytes(), path, b" HTTP/1.1"].concat();
+        let answer = exchange(&gateway, request).await;
+        assert!(matches!(answer.status, 400 | 404), "{path:?}: {}", answer.status);
+    }
+    assert_eq!(gateway.content(&format!("/ipfs/{root}/x")).await, "x");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dots_in_a_path_are_names_and_climb_nowhere() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/sub/x", "x"), ("d/y", "y")]).await;
+    for path in ["sub/../y", "sub/%2e%2e/y", "../../../../etc/passwd", "..%2f..%2fetc/passwd", "./y"] {
+        let answer = exchange(&gateway, format!("GET /ipfs/{root}/{path} HTTP/1.1")).await;
+        assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.status);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_path_over_the_limit_of_its_depth_is_refused() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/x", "x")]).await;
+    let answer = exchange(&gateway, format!("GET /ipfs/{root}{} HTTP/1.1", "/x".repeat(3_000))).await;
+    assert!(matches!(answer.status, 400 | 404 | 413 | 414), "{}", answer.status);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_that_do_not_exist_are_not_found() {
+    let gateway = TestGateway::start().await;
+    for path in ["/nothing", "/ipfs", "/ipfs/", "/v2/block", "/api", "/api/v1/id", "/favicon.ico", "/health/x"] {
+        let response = gateway.get(path).await;
+        assert!(matches!(response.status().as_u16(), 400 | 404), "{path}: {}", response.status());
+        assert!(!response.text().await.unwrap().is_empty(), "{path}");
+    }
+    assert_eq!(gateway.get("/").await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_is_not_unixfs_is_offered_raw_only() {
+    let gateway = TestGateway::start().await;
+    // {"a": 1} in DAG-CBOR.
+    let cid = gateway.put_block("cid-codec=dag-cbor", b"\xa1\x61\x61\x01".to_vec()).await;
+    assert!(cid.starts_with("bafyrei"), "{cid}");
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}?format=raw")).await, b"\xa1\x61\x61\x01"[..]);
+    let response = gateway.get(&format!("/ipfs/{cid}")).await;
+    assert!(matches!(response.status().as_u16(), 406 | 501), "{}", response.status());
+    assert!(response.text().await.unwrap().contains("format=raw"), "it says what works");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_only_claims_to_be_unixfs_is_an_error_and_no_panic() {
+    let gateway = TestGateway::start().await;
+    for garbage in [&b"\xff\xff\xff\xff"[..], b"\x0a\xff\xff\xff\xff\x0f", b"", b"\x0a\x02\x08\x63"] {
+        let cid = gateway.put_block("format=v0", garbage.to_vec()).await;
+        for path in [format!("/ipfs/{cid}"), format!("/ipfs/{cid}/"), format!("/ipfs/{cid}/x")] {
+            let status = gateway.get(&path).await.status();
+            assert!(status.is_client_error() || status.is_server_error(), "{garbage:?}: {status}");
+        }
+        assert_eq!(gateway.content(&format!("/ipfs/{cid}?format=raw")).await, garbage);
+    }
+    assert_eq!(gateway.get("/health").await.status(), 200);
+}

@@ -1,0 +1,211 @@
+//! Ranges (RFC 9110, section 14), byte for byte over the borders of blocks.
+
+use bytes::Bytes;
+use reqwest::{Method, Response};
+
+use crate::content::{self, assert_same};
+use crate::harness::{TestGateway, header};
+
+/// Chunk size of the default profile.
+const CHUNK: usize = 262_144;
+const SIZE: usize = 3 * CHUNK + 1_000;
+
+async fn ranged(gateway: &TestGateway, cid: &str, range: &str) -> Response {
+    gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", range).send().await.unwrap()
+}
+
+/// The same content in leaves of dag-pb, in raw leaves, and as one raw block.
+async fn forms(gateway: &TestGateway, content: &Bytes) -> Vec<(String, &'static str)> {
+    vec![
+        (gateway.add("", content.clone()).await, "dag-pb leaves"),
+        (gateway.add("raw-leaves=true", content.clone()).await, "raw leaves"),
+        (gateway.add("profile=unixfs-v1-2025&chunker=size-2000000", content.clone()).await, "one raw block"),
+        (gateway.add("chunker=size-1000&max-file-links=4", content.clone()).await, "many levels"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_single_range_is_exact_in_every_form_of_a_file() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(SIZE);
+    let last = SIZE - 1;
+    let ranges = [
+        ("bytes=0-0".to_owned(), 0..1),
+        (format!("bytes=0-{}", CHUNK - 1), 0..CHUNK),
+        (format!("bytes=0-{CHUNK}"), 0..CHUNK + 1),
+        (format!("bytes={}-{CHUNK}", CHUNK - 1), CHUNK - 1..CHUNK + 1),
+        (format!("bytes={CHUNK}-{CHUNK}"), CHUNK..CHUNK + 1),
+        (format!("bytes={}-{}", CHUNK + 5, 3 * CHUNK + 5), CHUNK + 5..3 * CHUNK + 6),
+        (format!("bytes={}-", 3 * CHUNK), 3 * CHUNK..SIZE),
+        (format!("bytes={last}-{last}"), last..SIZE),
+        (format!("bytes={last}-99999999999999999999"), last..SIZE),
+        ("bytes=0-".to_owned(), 0..SIZE),
+        ("bytes=-1".to_owned(), last..SIZE),
+        ("bytes=-1001".to_owned(), SIZE - 1_001..SIZE),
+        ("bytes=-99999999999".to_owned(), 0..SIZE),
+    ];
+    for (cid, form) in forms(&gateway, &content).await {
+        for (range, expected) in &ranges {
+            let response = ranged(&gateway, &cid, range).await;
+            assert_eq!(response.status(), 206, "{form}, {range}");
+            let content_range = format!("bytes {}-{}/{SIZE}", expected.start, expected.end - 1);
+            assert_eq!(header(&response, "content-range"), content_range);
+            assert_eq!(header(&response, "content-length"), expected.len().to_string());
+            assert_eq!(header(&response, "accept-ranges"), "bytes");
+            assert_eq!(header(&response, "etag"), format!("\"{cid}\""));
+            assert_eq!(header(&response, "cache-control"), "public, max-age=29030400, immutable");
+            let body = response.bytes().await.unwrap();
+            assert_same(&body, &content[expected.clone()], &format!("{form}, {range}"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_outside_the_file_are_answered_with_416_and_its_size() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", content::bytes(SIZE)).await;
+    for range in
+        [format!("bytes={SIZE}-"), format!("bytes={SIZE}-{SIZE}"), "bytes=-0".into(), "bytes=9999999-,-0".into()]
+    {
+        let response = ranged(&gateway, &cid, &range).await;
+        assert_eq!(response.status(), 416, "{range}");
+        assert_eq!(header(&response, "content-range"), format!("bytes */{SIZE}"));
+        assert!(response.bytes().await.unwrap().len() < 1_000, "no content");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_that_make_no_sense_are_ignored() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "0123456789").await;
+    for range in ["items=0-1", "bytes=5-3", "bytes=a-b", "bytes=", "bytes", "bytes=1", "bytes=--1", "bytes=0x1-2"] {
+        let response = ranged(&gateway, &cid, range).await;
+        // A server may ignore an invalid header or refuse the range; it may not answer with other bytes.
+        match response.status().as_u16() {
+            200 => assert_eq!(response.text().await.unwrap(), "0123456789", "{range}"),
+            status => assert!(matches!(status, 400 | 416), "{range}: {status}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_file_has_no_range_to_give() {
+    let gateway = TestGateway::start().await;
+    for options in ["", "cid-version=1"] {
+        let cid = gateway.add(options, "").await;
+        let whole = gateway.get(&format!("/ipfs/{cid}")).await;
+        assert_eq!((whole.status().as_u16(), header(&whole, "content-length")), (200, "0"));
+        for range in ["bytes=0-", "bytes=0-10", "bytes=-5"] {
+            let response = ranged(&gateway, &cid, range).await;
+            assert!(matches!(response.status().as_u16(), 200 | 416), "{range}: {}", response.status());
+            if response.status() == 200 {
+                assert_eq!(header(&response, "content-length"), "0");
+            }
+            assert_eq!(response.bytes().await.unwrap(), "", "{range}");
+        }
+    }
+}
+
+/// A part's header lines, as text, and its bytes.
+type Part<'a> = (&'a str, &'a [u8]);
+
+/// Reads a `multipart/byteranges` body (RFC 9110, section 14.6), whose parts must be as long as they say.
+fn parts<'a>(content_type: &str, body: &'a [u8]) -> Vec<Part<'a>> {
+    let boundary = content_type.strip_prefix("multipart/byteranges; boundary=").unwrap().trim_matches('"');
+    let delimiter = format!("--{boundary}");
+    let find = |haystack: &[u8], needle: &[u8]| haystack.windows(needle.len()).position(|window| window == needle);
+    let mut rest = &body[find(body, delimiter.as_bytes()).unwrap() + delimiter.len()..];
+    let mut parts = Vec::new();
+    while let Some(part) = rest.strip_prefix(b"\r\n") {
+        let end = find(part, b"\r\n\r\n").unwrap();
+        let head = std::str::from_utf8(&part[..end]).unwrap();
+        let range = head.split("bytes ").nth(1).unwrap().split('/').next().unwrap();
+        let (first, last) = range.split_once('-').unwrap();
+        let len = last.parse::<usize>().unwrap() + 1 - first.parse::<usize>().unwrap();
+        let content = &part[end + 4..];
+        parts.push((head, &content[..len]));
+        rest = content[len..].strip_prefix(b"\r\n").unwrap().strip_prefix(delimiter.as_bytes()).unwrap();
+    }
+    assert!(rest.starts_with(b"--"), "the last boundary ends the body");
+    parts
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_ranges_come_as_parts_in_the_order_asked() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(SIZE);
+    for (cid, form) in forms(&gateway, &content).await {
+        let range = format!("bytes={}-{}, 0-9 ,-5", CHUNK - 3, CHUNK + 2);
+        let response = ranged(&gateway, &cid, &range).await;
+        assert_eq!(response.status(), 206, "{form}");
+        assert!(!response.headers().contains_key("content-range"), "only its parts have one");
+        let (content_type, length) =
+            (header(&response, "content-type").to_owned(), header(&response, "content-length").to_owned());
+        let body = response.bytes().await.unwrap();
+        assert_eq!(length, body.len().to_string(), "{form}");
+        let parts = parts(&content_type, &body);
+        let expected = [CHUNK - 3..CHUNK + 3, 0..10, SIZE - 5..SIZE];
+        assert_eq!(parts.len(), expected.len());
+        for ((head, found), expected) in parts.into_iter().zip(expected) {
+            assert_same(found, &content[expected.clone()], form);
+            assert!(head.contains(&format!("Content-Range: bytes {}-{}/{SIZE}", expected.start, expected.end - 1)));
+            assert!(head.contains("Content-Type: application/octet-stream"), "{head}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_ranges_only_those_inside_the_file_count() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "0123456789").await;
+    let response = ranged(&gateway, &cid, "bytes=20-30,2-4").await;
+    assert_eq!((response.status().as_u16(), header(&response, "content-range")), (206, "bytes 2-4/10"));
+    assert_eq!(response.text().await.unwrap(), "234");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_ranges_does_not_multiply_the_answer() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", content::bytes(100_000)).await;
+    let response = ranged(&gateway, &cid, &format!("bytes={}", vec!["0-"; 1_000].join(","))).await;
+    assert!(matches!(response.status().as_u16(), 200 | 206 | 416));
+    assert!(response.bytes().await.unwrap().len() <= 110_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn if_range_lets_a_range_through_only_for_the_same_strong_tag() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "0123456789").await;
+    for (tag, status) in [
+        (format!("\"{cid}\""), 206),
+        (format!("W/\"{cid}\""), 200),
+        ("\"another\"".to_owned(), 200),
+        ("Wed, 21 Oct 2015 07:28:00 GMT".to_owned(), 200),
+    ] {
+        let request = gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", "bytes=2-4");
+        let response = request.header("if-range", &tag).send().await.unwrap();
+        assert_eq!(response.status(), status, "{tag}");
+        assert_eq!(response.text().await.unwrap(), if status == 206 { "234" } else { "0123456789" });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_match_of_if_none_match_comes_before_any_range() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "0123456789").await;
+    let request = gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", "bytes=2-4");
+    let response = request.header("if-none-match", format!("\"{cid}\"")).send().await.unwrap();
+    assert_eq!(response.status(), 304);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn raw_blocks_and_index_pages_have_ranges_too() {
+    let gateway = TestGateway::start().await;
+    let site = gateway.add_tree("", &[("d/index.html", "0123456789")]).await;
+    let block = gateway.rpc_bytes(&format!("block/get?arg={site}")).await;
+    for (path, content) in [(format!("{site}/"), Bytes::from("0123456789")), (format!("{site}?format=raw"), block)] {
+        let response = ranged(&gateway, &path, "bytes=1-3").await;
+        assert_eq!(response.status(), 206, "{path}");
+        assert_eq!(response.bytes().await.unwrap(), content[1..4]);
+    }
+}

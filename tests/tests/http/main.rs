@@ -1,0 +1,17 @@
+//! The HTTP front-end, judged from outside: a real gateway in this process, real sockets, and what the public
+//! specifications say (RFC 9110, <https://specs.ipfs.tech/http-gateways/>, the Kubo RPC reference).
+
+// clippy.toml lets tests unwrap, but does not see that the functions beside them are tests too.
+#![allow(clippy::unwrap_used)]
+
+mod add_files;
+mod add_trees;
+mod content;
+mod gateway_directories;
+mod gateway_headers;
+mod gateway_paths;
+mod gateway_ranges;
+mod harness;
+mod missing_blocks;
+mod multipart;
+mod wire;

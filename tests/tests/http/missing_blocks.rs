@@ -1,0 +1,97 @@
+//! Files of which a block is not here: no answer may look whole that is not.
+
+use reqwest::Method;
+
+use crate::content::{self, assert_same};
+use crate::harness::TestGateway;
+use crate::wire::{Wire, exchange};
+
+const CHUNK: usize = 262_144;
+const SIZE: usize = 4 * CHUNK;
+
+/// A gateway that has the root of a file of four chunks and only those of its leaves that `has` lists, and the
+/// content ID of the file.
+async fn without_some_leaves(options: &str, has: &[usize]) -> (TestGateway, String) {
+    let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
+    let content = content::bytes(SIZE);
+    let cid = whole.add(options, content.clone()).await;
+    let root = whole.rpc_bytes(&format!("block/get?arg={cid}")).await;
+    assert_eq!(gateway.put_block("format=v0", root).await, cid);
+    for leaf in has {
+        // A file of one chunk is its leaf.
+        gateway.add(options, content.slice(leaf * CHUNK..(leaf + 1) * CHUNK)).await;
+    }
+    assert_eq!(gateway.blocks().await, 1 + has.len() as u64);
+    (gateway, cid)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_meets_a_missing_leaf_breaks_off() {
+    for options in ["", "raw-leaves=true&cid-version=0"] {
+        for has in [&[][..], &[1, 2, 3], &[0, 1, 3], &[0, 1, 2]] {
+            let (gateway, cid) = without_some_leaves(options, has).await;
+            for request in [
+                format!("GET /ipfs/{cid} HTTP/1.1"),
+                format!("GET /ipfs/{cid} HTTP/1.0"),
+                format!("GET /ipfs/{cid} HTTP/1.1\r\nRange: bytes=1-{}", SIZE - 2),
+                format!("GET /ipfs/{cid} HTTP/1.1\r\nRange: bytes=0-0,{},{}-{}", "300000-300001", CHUNK, SIZE - 10),
+                format!("POST /api/v0/cat?arg={cid} HTTP/1.1\r\nContent-Length: 0"),
+            ] {
+                let answer = exchange(&gateway, &request).await;
+                let is_failure = answer.status >= 400 || !answer.is_complete;
+                assert!(is_failure, "{options} {has:?} {request}: {} bytes look whole", answer.body.len());
+                if answer.status == 200 {
+                    assert_same(&answer.body, &content::bytes(SIZE)[..answer.body.len()], "what came is right");
+                    assert_ne!(answer.header("content-length"), "", "a client of HTTP/1.0 sees that it is cut");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_that_avoid_a_missing_leaf_are_served() {
+    let (gateway, cid) = without_some_leaves("", &[0, 2, 3]).await;
+    let content = content::bytes(SIZE);
+    for range in [0..CHUNK, 5..10, 2 * CHUNK..SIZE, SIZE - 1..SIZE, 2 * CHUNK..2 * CHUNK + 1] {
+        let header = format!("bytes={}-{}", range.start, range.end - 1);
+        let request = gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", header);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 206);
+        assert_same(&response.bytes().await.unwrap(), &content[range.clone()], &format!("{range:?}"));
+        let command = format!("cat?arg={cid}&offset={}&length={}", range.start, range.len());
+        assert_same(&gateway.rpc_bytes(&command).await, &content[range], "cat");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn head_needs_the_root_only() {
+    let (gateway, cid) = without_some_leaves("", &[]).await;
+    let answer = exchange(&gateway, format!("HEAD /ipfs/{cid} HTTP/1.1")).await;
+    assert_eq!((answer.status, answer.header("content-length")), (200, SIZE.to_string().as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_trailers_is_told_why_a_stream_of_the_rpc_broke() {
+    let (gateway, cid) = without_some_leaves("", &[0, 1]).await;
+    let request = format!("POST /api/v0/cat?arg={cid} HTTP/1.1\r\nContent-Length: 0\r\nTE: trailers");
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(format!("{request}\r\nHost: x\r\n\r\n")).await;
+    let answer = wire.answer().await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("trailer"), "X-Stream-Error");
+    assert_eq!(answer.header("x-content-length"), SIZE.to_string());
+    assert_same(&answer.body, &content::bytes(SIZE)[..2 * CHUNK], "the leaves that are here");
+    assert!(answer.trailer("x-stream-error").contains("not"), "{:?}", answer.trailers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_shows_entries_whose_blocks_are_missing() {
+    let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
+    let root = whole.add_tree("", &[("d/a", "a"), ("d/b/c", "c")]).await;
+    let block = whole.rpc_bytes(&format!("block/get?arg={root}")).await;
+    gateway.put_block("format=v0", block).await;
+    let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
+    assert!(page.contains(">a</a>") && page.contains(">b</a>"), "{page}");
+    assert_eq!(gateway.get(&format!("/ipfs/{root}/a")).await.status(), 404);
+}
