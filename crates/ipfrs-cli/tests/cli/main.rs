@@ -1,4 +1,6 @@
 //! The binary as a user runs it: real processes, real repos, real sockets.
+// Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)]
 
 mod configuration;
 mod content;
