@@ -18,7 +18,7 @@ const ROUNDS: usize = 25;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn child_that_writes() {
     let Some(dir) = child_dir() else { return };
-    let options = PackOptions { pack_bytes: 1024 * 1024, ..small_packs() };
+    let options = PackOptions { pack_bytes: 512 * 1024, ..small_packs() };
     let store = PackStore::open(&dir, options).unwrap();
     let say = |lines: String| {
         let mut out = std::io::stdout().lock();
@@ -30,7 +30,7 @@ async fn child_that_writes() {
             let store = store.clone();
             tokio::spawn(async move {
                 loop {
-                    let blocks = random_blocks(30, 20_000);
+                    let blocks = random_blocks(30, 8_000);
                     let mode = if writer % 2 == 0 { PutMode::Atomic } else { PutMode::BestEffort };
                     let outcomes = store.put_many(blocks.clone(), mode).await;
                     assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
@@ -93,7 +93,7 @@ async fn everything_acknowledged_before_a_sigkill_is_there_after_it() {
     let mut packs = 0;
     for round in 0..ROUNDS {
         said.listen_and_kill(dir.path());
-        let store = PackStore::open(dir.path(), PackOptions { pack_bytes: 1024 * 1024, ..small_packs() }).unwrap();
+        let store = PackStore::open(dir.path(), PackOptions { pack_bytes: 512 * 1024, ..small_packs() }).unwrap();
         for cid in &said.put {
             let data = store.get(cid).await.unwrap();
             let data = data.unwrap_or_else(|| panic!("round {round}: {cid} was acknowledged and is not there"));

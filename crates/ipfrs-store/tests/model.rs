@@ -86,7 +86,7 @@ async fn run(steps: Vec<Step>, cache_enabled: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn packs_behave_like_a_map(steps in prop::collection::vec(step(), 1..40), cache_enabled: bool) {

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use ipfrs_core::{Block, ErrorKind};
@@ -111,6 +111,27 @@ async fn an_index_of_other_packs_is_rebuilt() {
     assert_holds(&store, &blocks).await;
     assert_lacks(&store, &others).await;
     store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_index_that_fits_its_packs_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = random_blocks(10, 3_000);
+    store_of(dir.path(), &blocks[..5]).await;
+    let inode = || fs::metadata(dir.path().join("index.redb")).unwrap().ino();
+    let before = inode();
+    // Packs without a single block, as a full disk may leave them.
+    let header = fs::read(newest(dir.path())).unwrap()[..18].to_vec();
+    fs::write(dir.path().join("packs/00000002.car"), &header).unwrap();
+    fs::write(dir.path().join("packs/00000003.car"), &header).unwrap();
+    for put in blocks[5..].chunks(1) {
+        store_of(dir.path(), put).await;
+    }
+    assert!(len(&newest(dir.path())) > 18);
+    let store = open_small(dir.path());
+    assert_holds(&store, &blocks).await;
+    store.close().await.unwrap();
+    assert_eq!(inode(), before);
 }
 
 #[tokio::test]
@@ -240,9 +261,11 @@ async fn what_cannot_be_opened_is_refused_with_a_reason() {
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
     let refused = |path: &Path, options: PackOptions| PackStore::open(path, options).unwrap_err();
-    let error = refused(&file, small_packs());
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.message().contains("is not a directory"), "{error}");
+    for below in [file.clone(), file.join("store")] {
+        let error = refused(&below, small_packs());
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.message().contains("file, on the path of the block store, is not a directory"), "{error}");
+    }
     let error = refused(dir.path(), PackOptions { pack_bytes: 1_000, ..small_packs() });
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
 
@@ -254,6 +277,7 @@ async fn what_cannot_be_opened_is_refused_with_a_reason() {
     assert_eq!(refused(dir.path(), small_packs()).kind(), ErrorKind::Corrupt);
     fs::write(dir.path().join("version"), "").unwrap();
     open_small(dir.path()).close().await.unwrap();
+    open_small(&dir.path().join("several/directories/deep")).close().await.unwrap();
     assert_eq!(fs::read_to_string(dir.path().join("version")).unwrap(), "1\n");
 }
 

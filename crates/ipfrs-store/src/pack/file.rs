@@ -114,10 +114,11 @@ impl Pack {
         self.map.publish(u64::from(end));
     }
 
-    /// Takes away what was appended after `end`, none of which may have been named in the index.
+    /// Takes away what was appended after `end`, durably; the index must name nothing of it.
     pub(super) fn cut(&self, end: u32) -> Result<()> {
         self.publish(end);
-        self.file().set_len(u64::from(end)).map_err(|error| cannot("cut", &self.path, error))
+        let cut = self.file().set_len(u64::from(end)).and_then(|()| self.file().sync_data());
+        cut.map_err(|error| cannot("cut", &self.path, error))
     }
 
     /// `len` bytes at `offset`.

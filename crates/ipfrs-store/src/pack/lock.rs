@@ -68,15 +68,27 @@ fn held_by_other(dir: &Path, file: &mut File) -> Error {
     Error::new(ErrorKind::Conflict, message)
 }
 
-/// Creates `dir` where it is missing.
+/// Creates `dir`, and what is above it, where it is missing; durable, since what is put inside will be.
 ///
 /// # Errors
 /// Names the path and what to do.
 pub(super) fn ensure_directory(dir: &Path) -> Result<()> {
-    match fs::create_dir_all(dir) {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = match dir.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    };
+    if dir.symlink_metadata().is_err() {
+        ensure_directory(parent)?;
+    }
+    match fs::create_dir(dir).and_then(|()| sync_directory(parent)) {
         Ok(()) => Ok(()),
-        Err(_) if dir.exists() && !dir.is_dir() => Err(Error::invalid(format!(
-            "the block store's path {} is not a directory: give another path, or move that file away",
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Error::invalid(format!(
+            "{}, on the path of the block store, is not a directory: give another path, or move that file away",
             dir.display()
         ))),
         Err(error) => Err(cannot("create", dir, error)),

@@ -53,12 +53,15 @@ impl Shared {
         Ok(Record { slice: pack.slice(start, prefix + location.len as usize)?, prefix })
     }
 
-    /// Brings a section into memory; waits for the disk.
+    /// Brings a section into memory, if it is not there; waits for the disk.
     pub(super) fn load(&self, location: Location, key: &[u8]) -> Result<Bytes> {
         let record = self.record(location)?;
-        record.slice.populate().map_err(|error| {
-            Error::io(format_args!("cannot read a block of pack {} in {}", location.pack, self.dir.display()), error)
-        })?;
+        if !record.is_resident() {
+            record.slice.populate().map_err(|error| {
+                let dir = self.packs_dir();
+                Error::io(format_args!("cannot read a block of pack {} in {}", location.pack, dir.display()), error)
+            })?;
+        }
         record.into_bytes(key)
     }
 

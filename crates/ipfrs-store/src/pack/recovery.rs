@@ -207,7 +207,8 @@ fn contradiction(covered: &BTreeMap<u32, u32>, packs: &BTreeMap<u32, FoundPack>)
         }
     }
     let (last, _) = covered.last_key_value()?;
-    let unknown = packs.range(..last).find(|(number, _)| !covered.contains_key(number));
+    let holds_sections = |pack: &FoundPack| pack.len > CAR_HEADER.len() as u32;
+    let unknown = packs.range(..last).find(|(number, pack)| !covered.contains_key(number) && holds_sections(pack));
     unknown.map(|(number, _)| format!("it does not know of pack {number}"))
 }
 

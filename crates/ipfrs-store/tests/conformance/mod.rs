@@ -5,7 +5,7 @@ mod suite;
 use std::future::Future;
 use std::sync::Arc;
 
-use ipfrs_store::{BlockStore, MemoryStore, PackOptions, PackStore};
+use ipfrs_store::{BlockStore, Durability, MemoryStore, PackOptions, PackStore};
 
 use crate::fixture::small_packs;
 
@@ -30,11 +30,15 @@ macro_rules! conformance {
                 super::on_pack(super::PackOptions::default(), super::suite::$name).await;
             })*
         }
-        /// Packs that are full at once, and every lookup from the index.
-        mod small_packs_without_cache {
+        /// Packs that are full at once, every lookup from the index, and nothing synced but at their ends.
+        mod small_packs_without_cache_and_fsync {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                let options = super::PackOptions { cache_enabled: false, ..super::small_packs() };
+                let options = super::PackOptions {
+                    cache_enabled: false,
+                    durability: super::Durability::Os,
+                    ..super::small_packs()
+                };
                 super::on_pack(options, super::suite::$name).await;
             })*
         }
