@@ -1,19 +1,23 @@
 //! The HTTP metric families, and the layer that keeps them.
 
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use futures::FutureExt;
 use http::{Method, StatusCode};
 use ipfrs_core::{Error, Result};
+use parking_lot::RwLock;
 use prometheus::core::Collector;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::body::Observed;
-use crate::request_id::{RequestId, X_REQUEST_ID};
+use crate::request_id::{RequestId, RequestIds, X_REQUEST_ID};
 use crate::router::AppState;
 
 /// Handles of the HTTP metrics. Cloning shares them.
@@ -25,6 +29,8 @@ pub struct HttpMetrics {
     duration: HistogramVec,
     request_size: HistogramVec,
     response_size: HistogramVec,
+    /// The families that were asked for, by route and method.
+    families: Arc<RwLock<Families>>,
 }
 
 impl HttpMetrics {
@@ -54,6 +60,7 @@ impl HttpMetrics {
             )?,
             request_size: histogram("ipfrs_http_request_size_bytes", "Bytes of request bodies", bytes.clone())?,
             response_size: histogram("ipfrs_http_response_size_bytes", "Bytes of answer bodies", bytes)?,
+            families: Arc::default(),
         })
     }
 }
@@ -65,35 +72,38 @@ fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prome
     Ok(metric)
 }
 
-/// What is known of a request until its answer has been sent.
-#[derive(Debug)]
-pub(crate) struct Observation {
-    metrics: HttpMetrics,
-    endpoint: Option<MatchedPath>,
+/// Families by route, then by method.
+type Families = HashMap<String, HashMap<&'static str, Arc<Family>>>;
+
+/// The metrics of one route and method.
+#[derive(Debug, Clone)]
+pub(crate) struct Family {
+    endpoint: String,
     method: &'static str,
-    start: Instant,
+    requests: IntCounterVec,
+    duration: Histogram,
+    request_size: Histogram,
+    response_size: Histogram,
 }
 
-impl Observation {
-    /// The request's body ended, or was left, after `bytes`.
-    pub(crate) fn request_body(&self, bytes: u64) {
-        self.metrics.request_size.with_label_values(&self.labels()).observe(to_f64(bytes));
-    }
-
-    /// The answer's body ended, or broke off, after `bytes`.
-    pub(crate) fn response_body(&self, bytes: u64) {
-        self.metrics.response_size.with_label_values(&self.labels()).observe(to_f64(bytes));
-        self.metrics.duration.with_label_values(&self.labels()).observe(self.start.elapsed().as_secs_f64());
-    }
-
-    fn answered(&self, status: StatusCode) {
-        let [endpoint, method] = self.labels();
-        self.metrics.requests.with_label_values(&[endpoint, method, status.as_str()]).inc();
-    }
-
-    /// Route template and method: a bounded set, whatever clients ask for.
-    fn labels(&self) -> [&str; 2] {
-        [self.endpoint.as_ref().map_or("unmatched", MatchedPath::as_str), self.method]
+impl HttpMetrics {
+    /// The metrics of a route, by its template: a bounded set, whatever clients ask for.
+    pub(crate) fn family(&self, endpoint: &str, method: &Method) -> Arc<Family> {
+        let method = method_label(method);
+        if let Some(family) = self.families.read().get(endpoint).and_then(|methods| methods.get(method)) {
+            return family.clone();
+        }
+        let labels = [endpoint, method];
+        let family = Arc::new(Family {
+            endpoint: endpoint.to_owned(),
+            method,
+            requests: self.requests.clone(),
+            duration: self.duration.with_label_values(&labels),
+            request_size: self.request_size.with_label_values(&labels),
+            response_size: self.response_size.with_label_values(&labels),
+        });
+        self.families.write().entry(endpoint.to_owned()).or_default().insert(method, family.clone());
+        family
     }
 }
 
@@ -115,23 +125,42 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
-/// Gives each request its ID and counts it: once when the head of the answer is known, once when its body has ended.
-pub(crate) async fn observe(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
-    let observation = Arc::new(Observation {
-        metrics: state.metrics.clone(),
-        endpoint: request.extensions().get::<MatchedPath>().cloned(),
-        method: method_label(request.method()),
-        start: Instant::now(),
-    });
-    let id = state.request_ids.of(request.headers());
+/// The layer of all routes that do not observe themselves.
+pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let endpoint = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str);
+    let family = state.metrics.family(endpoint, request.method());
+    observed(&state.request_ids, family, request, |request| next.run(request)).await
+}
+
+/// Gives a request its ID and counts it: once when the head of the answer is known, once when its body has ended. A
+/// handler that panics is a defect, and answers 500.
+pub(crate) async fn observed<A: Future<Output = Response>>(
+    ids: &RequestIds,
+    family: Arc<Family>,
+    mut request: Request,
+    answer: impl FnOnce(Request) -> A,
+) -> Response {
+    let start = Instant::now();
+    let id = ids.of(request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
-    let has_body = !http_body::Body::is_end_stream(request.body());
-    if has_body {
-        let seen = observation.clone();
-        request = request.map(|body| Body::new(Observed::new(body, move |bytes| seen.request_body(bytes))));
+    if !http_body::Body::is_end_stream(request.body()) {
+        let size = family.request_size.clone();
+        request = request.map(|body| Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes)))));
     }
-    let mut response = next.run(request).await;
+    let mut response =
+        AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()));
     response.headers_mut().insert(X_REQUEST_ID, id);
-    observation.answered(response.status());
-    response.map(|body| Body::new(Observed::new(body, move |bytes| observation.response_body(bytes))))
+    family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();
+    response.map(|body| {
+        Body::new(Observed::new(body, move |bytes| {
+            family.response_size.observe(to_f64(bytes));
+            family.duration.observe(start.elapsed().as_secs_f64());
+        }))
+    })
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked: this is a defect");
+    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: the daemon's log says more\n").into_response()
 }

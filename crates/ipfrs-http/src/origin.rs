@@ -1,18 +1,15 @@
 //! Protection against pages that make a browser send requests (CSRF), with the rules of Kubo's RPC.
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::extract::Request;
 use http::header::{ORIGIN, REFERER, USER_AGENT};
-use http::{HeaderMap, Method, StatusCode, Uri};
-
-use crate::router::AppState;
+use http::{HeaderMap, Method, Uri};
+use ipfrs_core::{Error, ErrorKind, Result};
 
 /// Whether a request may change something, by what the browser says of the page that sent it.
 ///
 /// Allowed are pages of the daemon itself (localhost, 127.0.0.1 or `[::1]` on its own port) and clients that are no
 /// browser: those send neither `Origin` nor `Referer`, and a `User-Agent` that does not start with `Mozilla`.
-pub(crate) fn is_allowed(headers: &HeaderMap, port: u16) -> bool {
+fn is_allowed(headers: &HeaderMap, port: u16) -> bool {
     let header = |name| headers.get(name).map(|value: &http::HeaderValue| value.to_str().unwrap_or("invalid"));
     match (header(ORIGIN), header(REFERER)) {
         (Some(origin), _) => is_own_page(origin, port),
@@ -28,15 +25,17 @@ fn is_own_page(url: &str, port: u16) -> bool {
     is_local && uri.port_u16().unwrap_or(default_port) == port
 }
 
-/// Refuses requests other than GET, HEAD and OPTIONS that a foreign page made a browser send.
-pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+/// Refuses requests other than GET, HEAD and OPTIONS that a foreign page made a browser send. `port` is our own.
+///
+/// # Errors
+/// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind).
+pub(crate) fn check(request: &Request, port: u16) -> Result<()> {
     let is_safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    if is_safe || is_allowed(request.headers(), state.port) {
-        return next.run(request).await;
+    if is_safe || is_allowed(request.headers(), port) {
+        return Ok(());
     }
-    let why =
-        "403 - Forbidden: the request comes from a page that is not this daemon's (Origin, Referer or a browser)\n";
-    (StatusCode::FORBIDDEN, why).into_response()
+    let why = "the request comes from a page that is not this daemon's (Origin, Referer or a browser)";
+    Err(Error::new(ErrorKind::Forbidden, why))
 }
 
 #[cfg(test)]

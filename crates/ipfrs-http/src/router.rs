@@ -5,18 +5,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::Node;
 use prometheus::Registry;
-use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::error::GatewayError;
 use crate::gateway::listing::Listing;
 use crate::request_id::RequestIds;
-use crate::{GatewayConfig, HttpMetrics, Lifecycle, gateway, health, metrics, origin, rpc, v1};
+use crate::{GatewayConfig, HttpMetrics, Lifecycle, gateway, health, metrics, rpc, v1};
 
 /// What every handler can reach. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -82,11 +80,11 @@ pub fn app(node: Node, config: &GatewayConfig, port: u16, lifecycle: Lifecycle, 
             .map_err(|e| Error::internal("Cache-Control could not be made").with_source(e))?,
         listing: Listing::new(),
     }));
-    let guard = from_fn_with_state(state.clone(), origin::guard);
+    let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
+    let v1_guard = from_fn_with_state(state.clone(), v1::guard);
     let router = Router::new()
-        .route("/ipfs/{*path}", any(gateway::handle))
-        .nest("/api/v0", rpc::router().layer(guard.clone()).layer(from_fn(rpc::only_post)))
-        .nest("/v1", v1::router().layer(guard))
+        .nest("/api/v0", rpc::router().layer(rpc_guard).layer(from_fn(rpc::only_post)))
+        .nest("/v1", v1::router().layer(v1_guard))
         .route("/health", get(health::health))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
@@ -94,8 +92,8 @@ pub fn app(node: Node, config: &GatewayConfig, port: u16, lifecycle: Lifecycle, 
         .route("/", get(gateway::welcome))
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
-        .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn_with_state(state.clone(), metrics::observe))
+        .route(gateway::ROUTE, any(gateway::handle))
         .with_state(state);
     Ok(App { router, metrics })
 }
@@ -105,10 +103,4 @@ async fn no_such_route(uri: http::Uri) -> GatewayError {
         "no route {}: content is under /ipfs/{{cid}}, the RPC under /api/v0, the native API under /v1",
         uri.path()
     )))
-}
-
-fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-    tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked: this is a defect");
-    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: the daemon's log says more\n").into_response()
 }

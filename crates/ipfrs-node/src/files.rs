@@ -39,17 +39,19 @@ pub struct PathFacts {
     pub roots: String,
     /// The content type, once a front-end has found it out.
     pub content_type: OnceLock<String>,
+    /// The path itself.
+    pub path: Arc<ContentPath>,
     target: Cid,
 }
 
 impl PathFacts {
-    fn new(target: Cid, roots: &[Cid]) -> Self {
+    fn new(path: Arc<ContentPath>, target: Cid, roots: &[Cid]) -> Self {
         let cid = target.to_string();
         let roots = match roots {
             [one] if *one == target => cid.clone(),
             many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         };
-        Self { cid, roots, content_type: OnceLock::new(), target }
+        Self { cid, roots, content_type: OnceLock::new(), path, target }
     }
 }
 
@@ -124,19 +126,42 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link; others as `ipfrs_unixfs::resolve`.
-    pub async fn resolve(&self, path: &ContentPath) -> Result<Object> {
-        if let Some(facts) = self.inner.paths.as_ref().and_then(|cache| cache.get(path, &self.inner.metrics)) {
-            let block = self.inner.store.require(&facts.target).await?;
-            let kind = kind(ipfrs_unixfs::decode(&facts.target, &block).ok());
-            return Ok(Object { cid: facts.target, facts, block, kind });
-        }
+    pub async fn resolve(&self, path: &Arc<ContentPath>) -> Result<Object> {
         let source = BlockStoreSource(self.inner.store.clone());
         let resolved = ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?;
-        let facts = Arc::new(PathFacts::new(resolved.cid, &resolved.roots));
-        if let Some(cache) = &self.inner.paths {
-            cache.0.insert(path.clone(), facts.clone());
-        }
+        let facts = Arc::new(PathFacts::new(path.clone(), resolved.cid, &resolved.roots));
         Ok(Object { cid: resolved.cid, facts, block: resolved.data, kind: kind(resolved.node) })
+    }
+
+    /// What is known of a path that was [remembered](Self::remember) under `text`.
+    #[must_use]
+    pub fn known(&self, text: &str) -> Option<Arc<PathFacts>> {
+        let metrics = &self.inner.metrics;
+        let found = self.inner.paths.as_ref()?.0.get(text);
+        if found.is_some() {
+            metrics.path_hits.inc()
+        } else {
+            metrics.path_misses.inc()
+        }
+        found
+    }
+
+    /// Remembers where a path led, under the text that stands for it. Paths are immutable: nothing goes stale.
+    pub fn remember(&self, text: &str, facts: &Arc<PathFacts>) {
+        if let Some(paths) = &self.inner.paths {
+            paths.0.insert(text.to_owned(), facts.clone());
+        }
+    }
+
+    /// The object of a known path, without following the path again. Its block is asked of the store, so that one that
+    /// was deleted is never served from what is remembered.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block.
+    pub async fn revisit(&self, facts: Arc<PathFacts>) -> Result<Object> {
+        let block = self.inner.store.require(&facts.target).await?;
+        let kind = kind(ipfrs_unixfs::decode(&facts.target, &block).ok());
+        Ok(Object { cid: facts.target, facts, block, kind })
     }
 
     /// The bytes of a span of a file. Only the blocks that it touches are read, a bounded way ahead of the consumer;
@@ -266,10 +291,9 @@ impl Drop for MeteredStream {
     }
 }
 
-/// Where paths led before. Only what is immutable is kept, and the target's block is still asked of the store, so an
-/// entry can never serve a block that was deleted.
+/// Where paths led before, by the text that stood for them.
 #[derive(Debug)]
-pub(crate) struct PathCache(Cache<ContentPath, Arc<PathFacts>, ByBytes>);
+pub(crate) struct PathCache(Cache<String, Arc<PathFacts>, ByBytes>);
 
 #[derive(Debug, Clone)]
 struct ByBytes;
@@ -277,11 +301,11 @@ struct ByBytes;
 /// Room for a content type that is found out later.
 const CONTENT_TYPE_BYTES: usize = 64;
 
-impl Weighter<ContentPath, Arc<PathFacts>> for ByBytes {
-    fn weight(&self, path: &ContentPath, facts: &Arc<PathFacts>) -> u64 {
-        let names: usize = path.segments().iter().map(|segment| segment.len() + size_of::<String>()).sum();
-        let texts = facts.cid.len() + facts.roots.len() + CONTENT_TYPE_BYTES;
-        (size_of::<ContentPath>() + names + size_of::<PathFacts>() + texts) as u64
+impl Weighter<String, Arc<PathFacts>> for ByBytes {
+    fn weight(&self, text: &String, facts: &Arc<PathFacts>) -> u64 {
+        let names: usize = facts.path.segments().iter().map(|segment| segment.len() + size_of::<String>()).sum();
+        let texts = text.len() + facts.cid.len() + facts.roots.len() + CONTENT_TYPE_BYTES;
+        (size_of::<String>() + size_of::<ContentPath>() + size_of::<PathFacts>() + names + texts) as u64
     }
 }
 
@@ -292,15 +316,5 @@ impl PathCache {
 
     pub(crate) fn bytes(&self) -> u64 {
         self.0.weight()
-    }
-
-    fn get(&self, path: &ContentPath, metrics: &Metrics) -> Option<Arc<PathFacts>> {
-        let found = self.0.get(path);
-        if found.is_some() {
-            metrics.path_hits.inc()
-        } else {
-            metrics.path_misses.inc()
-        }
-        found
     }
 }

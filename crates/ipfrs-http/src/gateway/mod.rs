@@ -11,12 +11,14 @@ mod request;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LOCATION};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Object, ObjectKind};
 
 use crate::body::header_text;
 use crate::error::{GatewayError, method_not_allowed};
+use crate::metrics;
 use crate::router::AppState;
 use payload::Payload;
 use request::{Format, GatewayRequest};
@@ -34,19 +36,24 @@ pub(crate) async fn welcome() -> &'static str {
      /v1/block/batch/...  batches of blocks (POST)\n  /health              health\n  /metrics             metrics\n"
 }
 
-/// Answers every method under `/ipfs/`.
+/// The route of content, as metrics name it.
+pub(crate) const ROUTE: &str = "/ipfs/{*path}";
+
+/// Answers every method under `/ipfs/`. This route observes itself: a layer would cost a small file more than its answer.
 pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
+    let family = state.metrics.family(ROUTE, request.method());
+    let answer = |request| answer(state.clone(), request);
+    metrics::observed(&state.request_ids, family, request, answer).await
+}
+
+async fn answer(state: AppState, request: Request) -> Response {
     match *request.method() {
         Method::GET | Method::HEAD => {}
         Method::OPTIONS => return (StatusCode::NO_CONTENT, [(http::header::ALLOW, ALLOW)]).into_response(),
         _ => return method_not_allowed(ALLOW),
     }
     let (parts, _) = request.into_parts();
-    let answer = match GatewayRequest::parse(&parts) {
-        Ok(request) => serve(&state, &request, &parts.headers).await,
-        Err(e) => Err(e),
-    };
-    match answer {
+    match serve(&state, &parts).await {
         Ok(response) => response,
         // Another kind of miss than 404, so that a client that probes may still ask for content (path gateway
         // specification, "412 Precondition Failed").
@@ -57,22 +64,31 @@ pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> R
     }
 }
 
-async fn serve(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap) -> Result<Response> {
-    let object = state.node.resolve(&request.path).await?;
+async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
+    let known = state.node.known(parts.uri.path());
+    let request = GatewayRequest::parse(parts, known.as_ref().map(|facts| facts.path.clone()))?;
+    let object = match known {
+        Some(facts) => state.node.revisit(facts).await?,
+        None => {
+            let object = state.node.resolve(&request.path).await?;
+            state.node.remember(parts.uri.path(), &object.facts);
+            object
+        }
+    };
     if request.format == Format::Raw {
-        return raw(state, request, headers, object);
+        return raw(state, &request, &parts.headers, object);
     }
     match &object.kind {
         ObjectKind::File(file) => {
             let file = Payload::File(file.clone());
-            deserialised(state, request, headers, &object, file, request.file_name()).await
+            deserialised(state, &request, &parts.headers, &object, file, request.file_name()).await
         }
         ObjectKind::Symlink(target) => {
-            let mut answer = Answer::new(state, request, &object, etag(&object, ""));
+            let mut answer = Answer::new(state, &request, &object, etag(&object, ""));
             answer.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
-            answer.payload(state, headers, Payload::Bytes(target.clone()))
+            answer.payload(state, &parts.headers, Payload::Bytes(target.clone()))
         }
-        ObjectKind::Directory(_) => directory(state, request, headers, object).await,
+        ObjectKind::Directory(_) => directory(state, &request, &parts.headers, object).await,
         ObjectKind::Other => {
             Err(Error::unsupported(format!("{} is not UnixFS: ask for its block with ?format=raw", request.path)))
         }
@@ -139,7 +155,7 @@ async fn directory(
     if !request.ends_with_slash {
         return Ok(redirect_to_slash(request));
     }
-    match state.node.resolve(&request.path.join("index.html")).await {
+    match state.node.resolve(&request.path.join("index.html").into()).await {
         Ok(Object { kind: ObjectKind::File(index), .. }) => {
             let index = Payload::File(index);
             return deserialised(state, request, headers, &object, index, Some("index.html")).await;

@@ -1,6 +1,7 @@
 //! What a gateway request asks for.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::header::{ACCEPT, CACHE_CONTROL};
 use http::request::Parts;
@@ -22,7 +23,7 @@ pub(super) enum Format {
 #[derive(Debug)]
 pub(super) struct GatewayRequest<'a> {
     /// The content path, percent-decoded.
-    pub(super) path: ContentPath,
+    pub(super) path: Arc<ContentPath>,
     /// The path as the client sent it, in the form that a header may hold.
     pub(super) raw_path: Cow<'a, str>,
     /// The query as the client sent it.
@@ -42,11 +43,11 @@ pub(super) struct GatewayRequest<'a> {
 }
 
 impl<'a> GatewayRequest<'a> {
-    /// Reads path, query and `Accept`.
+    /// Reads path, query and `Accept`. The path of a request that was seen before is `known`.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path, parameter or format.
-    pub(super) fn parse(parts: &'a Parts) -> Result<Self> {
+    pub(super) fn parse(parts: &'a Parts, known: Option<Arc<ContentPath>>) -> Result<Self> {
         let raw_path = parts.uri.path();
         check_service_worker(raw_path, &parts.headers)?;
         let query = parts.uri.query();
@@ -61,7 +62,7 @@ impl<'a> GatewayRequest<'a> {
         }
         let format = by_query.unwrap_or_else(|| format_by_accept(&parts.headers));
         Ok(Self {
-            path: parse_path(raw_path)?,
+            path: known.map_or_else(|| parse_path(raw_path).map(Arc::new), Ok)?,
             raw_path: normalised(raw_path),
             query,
             ends_with_slash: raw_path.ends_with('/'),

@@ -1,5 +1,7 @@
 //! `block/get`, `block/put`, `block/stat`.
 
+use std::sync::Arc;
+
 use axum::extract::{Request, State};
 use bytes::Bytes;
 use futures::stream;
@@ -25,7 +27,7 @@ struct BlockStat {
 
 /// `block/get?arg=cid`: the bytes of a block.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
-    let path = ContentPath::parse(args.one("cid")?)?;
+    let path = Arc::new(ContentPath::parse(args.one("cid")?)?);
     let block = match path.segments() {
         [] => state.node.get_block(path.root()).await?,
         _ => state.node.resolve(&path).await?.block,
@@ -36,7 +38,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 
 /// `block/stat?arg=cid`: the size of a block.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
-    let path = ContentPath::parse(args.one("cid")?)?;
+    let path = Arc::new(ContentPath::parse(args.one("cid")?)?);
     let cid = match path.segments() {
         [] => *path.root(),
         _ => state.node.resolve(&path).await?.cid,

@@ -10,7 +10,7 @@ mod node;
 mod output;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
@@ -18,6 +18,7 @@ use http::header::ALLOW;
 use http::{Method, StatusCode};
 
 use crate::error::RpcError;
+use crate::origin;
 use crate::router::AppState;
 
 /// What a command's handler returns.
@@ -48,5 +49,13 @@ pub(crate) async fn only_post(request: Request, next: Next) -> Response {
         Method::POST => next.run(request).await,
         Method::OPTIONS => (StatusCode::NO_CONTENT, allow).into_response(),
         _ => (StatusCode::METHOD_NOT_ALLOWED, allow, "405 - Method Not Allowed: use POST\n").into_response(),
+    }
+}
+
+/// Commands are not for pages of others.
+pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    match origin::check(&request, state.port) {
+        Ok(()) => next.run(request).await,
+        Err(e) => (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response(),
     }
 }

@@ -82,14 +82,18 @@ async fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
 }
 
 async fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
-    let (mut cids, mut errors) = (Vec::with_capacity(asked.len()), Vec::new());
+    let (mut cids, mut texts, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for text in asked {
         match parse_cid(&text) {
-            Ok(cid) => cids.push(cid),
+            Ok(cid) => {
+                cids.push(cid);
+                texts.push(text);
+            }
             Err(e) => errors.push(ItemError { cid: text, code: e.kind().code(), error: e.to_string() }),
         }
     }
-    let blocks = state.node.batch_get(cids).await?.boxed();
+    let blocks = state.node.batch_get(cids).await?.zip(stream::iter(texts));
+    let blocks = blocks.map(|((_, block), text)| (text, block)).boxed();
     let writer = JsonWriter { blocks, errors, written: 0, is_open: false, is_over: false };
     let body = Body::from_stream(stream::unfold(writer, |mut writer| async move {
         let piece = writer.piece().await?;
@@ -100,7 +104,8 @@ async fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
 
 /// Writes `{"blocks":[...],"errors":[...]}` while the blocks come.
 struct JsonWriter {
-    blocks: BoxStream<'static, (Cid, Result<Bytes>)>,
+    /// Each by the text that it was asked by, so that a client finds its answer whatever base it uses.
+    blocks: BoxStream<'static, (String, Result<Bytes>)>,
     errors: Vec<ItemError>,
     /// Blocks that were written.
     written: usize,
@@ -125,7 +130,7 @@ impl JsonWriter {
                 Some((cid, Ok(data))) => self.block(&mut out, &cid, &data),
                 Some((cid, Err(e))) => {
                     let (code, error) = (e.kind().code(), e.to_string());
-                    self.errors.push(ItemError { cid: cid.to_string(), code, error });
+                    self.errors.push(ItemError { cid, code, error });
                 }
                 None => {
                     self.is_over = true;
@@ -141,7 +146,7 @@ impl JsonWriter {
     }
 
     /// Written by hand: neither CID nor base64 has a character that JSON escapes.
-    fn block(&mut self, out: &mut BytesMut, cid: &Cid, data: &Bytes) {
+    fn block(&mut self, out: &mut BytesMut, cid: &str, data: &Bytes) {
         if self.written > 0 {
             out.extend_from_slice(b",");
         }

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, Request, State};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
@@ -64,10 +65,11 @@ pub(super) struct PutQuery {
 pub(super) async fn put(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
-    Query(query): Query<PutQuery>,
+    query: Result<Query<PutQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
     let outcome = async {
+        let Query(query) = query.map_err(|e| Error::invalid(e.body_text()))?;
         let batch = if names_car(request.headers(), CONTENT_TYPE) {
             from_car(&state, request.into_body(), query.transaction_mode.unwrap_or_default()).await?
         } else {

@@ -4,8 +4,9 @@ mod batch_get;
 mod batch_put;
 
 use axum::Router;
-use axum::extract::{Extension, OriginalUri};
-use axum::response::Response;
+use axum::extract::{Extension, OriginalUri, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
 use http::header::ALLOW;
@@ -15,6 +16,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Problem, problem};
+use crate::origin;
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
@@ -28,6 +30,19 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/block/batch/put", post(batch_put::put))
         .fallback(no_such_route)
         .method_not_allowed_fallback(method_not_allowed)
+}
+
+/// The native API is not for pages of others.
+pub(crate) async fn guard(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match origin::check(&request, state.port) {
+        Ok(()) => next.run(request).await,
+        Err(e) => Problem::new(e, &id).into_response(),
+    }
 }
 
 async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): OriginalUri) -> Problem {
