@@ -1,0 +1,161 @@
+//! The gateway alone, through a real socket: `cargo bench --bench http_benchmarks [-- GROUP]`.
+//!
+//! Client and gateway share this process and its cores, so these figures are for comparing one version with the next;
+//! the target `peers` compares with other servers.
+
+use std::cell::LazyCell;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use criterion::{BatchSize, BenchmarkId, Criterion, SamplingMode, Throughput};
+use ipfrs_benches::{Batch, Client, Gateway, Multipart, Offsets, Profile, get, get_range, random};
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+/// Sizes of ranges and uploads.
+const SIZES: [(&str, usize); 4] = [("1KB", KIB), ("64KB", 64 * KIB), ("1MB", MIB), ("10MB", 10 * MIB)];
+/// What ranges are taken from.
+const LARGE_BYTES: usize = 64 * MIB;
+/// Files are cut into blocks of this size.
+const LEAF_BYTES: usize = 256 * KIB;
+/// Requests for ranges that are sent in turn.
+const RANGES: usize = 64;
+
+fn main() {
+    // Ten samples are the fewest that criterion takes.
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .configure_from_args();
+    simple_get(&mut criterion);
+    range_requests(&mut criterion);
+    batch_operations(&mut criterion);
+    upload(&mut criterion);
+    concurrent(&mut criterion);
+    criterion.final_summary();
+}
+
+/// A measurement that goes wrong has no figure: it ends with the reason.
+fn must<T>(result: Result<T>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+/// On the disk of the build, as the system's directory for temporary files may be in memory.
+fn gateway() -> Gateway {
+    must(Gateway::start(Path::new(env!("CARGO_TARGET_TMPDIR"))))
+}
+
+/// A gateway with one file of `bytes` and the path of that file, whose content has been compared.
+fn serving(bytes: usize) -> Result<(Gateway, String)> {
+    let gateway = gateway();
+    let mut client = Client::connect(gateway.address())?;
+    let content = random(0, bytes);
+    let mut form = Multipart::default();
+    form.file(&content);
+    let path = format!("/ipfs/{}", form.send(&mut client, Profile::DagPb)?.concat());
+    client.send(&get(&path))?;
+    client.compare(200, content.as_slice())?;
+    Ok((gateway, path))
+}
+
+fn simple_get(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("simple_get");
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("1KB", |bencher| {
+        let (gateway, path) = must(serving(KIB));
+        let mut client = must(Client::connect(gateway.address()));
+        let request = get(&path);
+        bencher.iter(|| must(client.exchange(&request, 200, KIB as u64)));
+    });
+    group.finish();
+}
+
+fn range_requests(criterion: &mut Criterion) {
+    // Made when the first of them is measured: a run of other groups does not wait for it.
+    let served = LazyCell::new(|| must(serving(LARGE_BYTES)));
+    let mut group = criterion.benchmark_group("range_requests");
+    for (name, bytes) in SIZES {
+        group.throughput(Throughput::Bytes(bytes as u64));
+        group.bench_function(name, |bencher| {
+            let (gateway, path) = &*served;
+            let mut client = must(Client::connect(gateway.address()));
+            let offsets = Offsets::new(LARGE_BYTES as u64, bytes as u64).take(RANGES);
+            let requests: Vec<_> = offsets.map(|start| get_range(path, start, bytes as u64)).collect();
+            let mut requests = requests.iter().cycle();
+            bencher.iter(|| requests.next().map(|request| must(client.exchange(request, 206, bytes as u64))));
+        });
+    }
+    group.finish();
+}
+
+type Fetch = fn(&Batch, &mut Client) -> Result<()>;
+
+fn batch_operations(criterion: &mut Criterion) {
+    const WAYS: [(&str, Fetch); 3] =
+        [("single_gets", Batch::fetch_one_by_one), ("batch_json", Batch::fetch_json), ("batch_car", Batch::fetch_car)];
+    let gateway = LazyCell::new(gateway);
+    let mut group = criterion.benchmark_group("batch_operations");
+    for count in [1, 10, 100, 1_000] {
+        let batch =
+            LazyCell::new(|| must(Client::connect(gateway.address()).and_then(|mut c| Batch::prepare(&mut c, count))));
+        group.throughput(Throughput::Elements(count as u64));
+        for (name, fetch) in WAYS {
+            group.bench_function(BenchmarkId::new(name, count), |bencher| {
+                let mut client = must(Client::connect(gateway.address()));
+                let batch = &*batch;
+                bencher.iter(|| must(fetch(batch, &mut client)));
+            });
+        }
+    }
+    group.finish();
+}
+
+fn upload(criterion: &mut Criterion) {
+    let gateway = LazyCell::new(gateway);
+    let mut count = 0_u64;
+    let mut group = criterion.benchmark_group("upload");
+    // As many uploads in each sample: a linear plan would take several times as long.
+    group.sampling_mode(SamplingMode::Flat);
+    for (name, bytes) in SIZES {
+        group.throughput(Throughput::Bytes(bytes as u64));
+        group.bench_function(name, |bencher| {
+            let mut client = must(Client::connect(gateway.address()));
+            let mut content = random(bytes as u64, bytes);
+            let form = || {
+                // No block may be in the store already.
+                count += 1;
+                content.chunks_mut(LEAF_BYTES).for_each(|leaf| leaf[..8].copy_from_slice(&count.to_le_bytes()));
+                let mut form = Multipart::default();
+                form.file(&content);
+                form
+            };
+            bencher.iter_batched(form, |form| must(form.send(&mut client, Profile::DagPb)), BatchSize::PerIteration);
+        });
+    }
+    group.finish();
+}
+
+/// One request on each of many connections at the same time. A single thread sends them all and then reads all answers.
+fn concurrent(criterion: &mut Criterion) {
+    let served = LazyCell::new(|| must(serving(KIB)));
+    let mut group = criterion.benchmark_group("concurrent");
+    for connections in [1, 10, 100, 1_000] {
+        group.throughput(Throughput::Elements(connections));
+        group.bench_function(BenchmarkId::from_parameter(connections), |bencher| {
+            let (gateway, path) = &*served;
+            let request = get(path);
+            let clients = (0..connections).map(|_| Client::connect(gateway.address()));
+            let mut clients = must(clients.collect::<Result<Vec<_>>>());
+            bencher.iter(|| {
+                clients.iter_mut().for_each(|client| must(client.send(&request)));
+                clients.iter_mut().for_each(|client| assert_eq!(must(client.discard(200)), KIB as u64));
+            });
+        });
+    }
+    group.finish();
+}

@@ -1,0 +1,76 @@
+//! GETs of the whole large file, to a client that drops the bytes.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use ipfrs_benches::{Client, get};
+
+use crate::figures::{Goal, Measurement, Series, Table, goals_beside_nginx, names, turns};
+use crate::process::cpu_seconds;
+use crate::site::Site;
+
+/// GETs in one round: the system tells CPU time in steps of 10 ms, a good part of what one GET takes.
+const TRANSFERS: u32 = 4;
+const GOAL: f64 = 0.9;
+
+pub(crate) struct LargeGets {
+    file_mib: u64,
+    servers: Vec<Server>,
+}
+
+struct Server {
+    name: &'static str,
+    gb_per_second: Series,
+    cpu_seconds_per_gb: Series,
+}
+
+impl LargeGets {
+    pub(crate) fn new(site: &Site) -> Self {
+        let servers = names(&site.large).into_iter().map(|name| Server {
+            name,
+            gb_per_second: Series::default(),
+            cpu_seconds_per_gb: Series::default(),
+        });
+        Self { file_mib: site.options.file_mib, servers: servers.collect() }
+    }
+}
+
+impl Measurement for LargeGets {
+    fn name(&self) -> &'static str {
+        "large file"
+    }
+
+    fn round(&mut self, site: &Site, round: usize) -> Result<()> {
+        let gigabytes = site.large_bytes() as f64 * f64::from(TRANSFERS) / 1e9;
+        for turn in turns(round, self.servers.len()) {
+            let (target, server) = (&site.large[turn], &mut self.servers[turn]);
+            let mut client = Client::connect(target.address)?;
+            let request = get(&target.path);
+            let (start, cpu_before) = (Instant::now(), cpu_seconds(&target.pids)?);
+            for _ in 0..TRANSFERS {
+                client.exchange(&request, 200, site.large_bytes())?;
+            }
+            let seconds = start.elapsed().as_secs_f64();
+            let cpu = cpu_seconds(&target.pids)? - cpu_before;
+            server.gb_per_second.push(gigabytes / seconds);
+            server.cpu_seconds_per_gb.push(cpu / gigabytes);
+        }
+        Ok(())
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let row = |server: &Server| {
+            vec![server.name.to_owned(), server.gb_per_second.show(2), server.cpu_seconds_per_gb.show(3)]
+        };
+        vec![Table {
+            title: format!("GET of {} MiB", self.file_mib),
+            head: vec!["server", "GB/s", "server CPU s/GB"],
+            rows: self.servers.iter().map(row).collect(),
+        }]
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let rates: Vec<_> = self.servers.iter().map(|server| (server.name, &server.gb_per_second)).collect();
+        goals_beside_nginx(&format!("GET of {} MiB, GB/s", self.file_mib), &rates, GOAL)
+    }
+}

@@ -1,0 +1,76 @@
+//! The gateway beside other servers: `cargo bench --bench peers [-- --write docs/PERFORMANCE.md]`.
+//!
+//! Every server is a process of its own with one worker, serves the same bytes from the page cache over loopback, and is
+//! measured by the same client, in turns: a disturbance of the machine hits all alike. docs/PERFORMANCE.md says what
+//! each figure means.
+#![allow(clippy::print_stdout, reason = "the report is what this program is for")]
+
+mod batch;
+mod figures;
+mod large;
+mod memory;
+mod nginx;
+mod options;
+mod process;
+mod ranges;
+mod report;
+mod serve;
+mod site;
+mod small;
+mod upload;
+mod wrk;
+
+use std::env;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::figures::Measurement;
+use crate::options::{Asked, Options};
+use crate::site::Site;
+
+/// As in the daemon.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let done = match options::parse(env::args().skip(1)) {
+        Ok(Asked::Compare(options)) => compare(options),
+        Ok(Asked::Serve { repo, workers }) => serve::serve(&repo, workers),
+        Ok(Asked::Nothing) => Ok(()),
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peers: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(options: Options) -> Result<()> {
+    process::raise_open_file_limit()?;
+    // Found out at once, not after minutes of measuring.
+    options.write.as_deref().map(report::check_markers).transpose()?;
+    eprintln!("peers: preparing a file of {} MiB", options.file_mib);
+    let site = Site::prepare(options)?;
+    let mut measurements: Vec<Box<dyn Measurement>> = vec![
+        Box::new(large::LargeGets::new(&site)),
+        Box::new(ranges::Ranges::new(&site)),
+        Box::new(small::SmallGets::new(&site)),
+        Box::new(batch::Batches::prepare(&site)?),
+        Box::new(upload::Uploads::new()),
+        Box::new(memory::MemoryUse::new(&site)),
+    ];
+    for round in 0..site.options.rounds {
+        for measurement in &mut measurements {
+            eprintln!("peers: round {} of {}: {}", round + 1, site.options.rounds, measurement.name());
+            let done = measurement.round(&site, round);
+            done.with_context(|| format!("{} could not be measured", measurement.name()))?;
+        }
+    }
+    let report = report::render(&site, &measurements)?;
+    println!("{report}");
+    site.options.write.as_deref().map_or(Ok(()), |path| report::write(path, &report))
+}

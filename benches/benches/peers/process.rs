@@ -1,0 +1,91 @@
+//! Other processes: what they have used, whether they are there, and their end.
+
+use std::fs;
+use std::io;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// How often a process is looked at while something is expected of it.
+pub(crate) const POLL: Duration = Duration::from_millis(10);
+/// How long a process may take to start or to end.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Memory of a process, in bytes.
+pub(crate) struct Memory {
+    /// The most that was resident at any time, mapped files included.
+    pub(crate) peak_resident: u64,
+    /// What is resident now and is in no file.
+    pub(crate) anonymous: u64,
+}
+
+/// wrk and nginx inherit this.
+pub(crate) fn raise_open_file_limit() -> Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")
+}
+
+/// CPU seconds, user and system, that `pids` have used so far, in steps of the system's clock (10 ms as a rule).
+pub(crate) fn cpu_seconds(pids: &[u32]) -> Result<f64> {
+    let mut ticks = 0;
+    for pid in pids {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("a server has ended")?;
+        // The second field, the name in parentheses, may have spaces. utime and stime are fields 14 and 15.
+        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        let times: Vec<u64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+        let [user, system] = times[..] else { bail!("/proc/{pid}/stat cannot be read: {stat}") };
+        ticks += user + system;
+    }
+    Ok(ticks as f64 / clock_ticks_per_second() as f64)
+}
+
+/// What `pid` has in memory.
+pub(crate) fn memory(pid: u32) -> Result<Memory> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("a server has ended")?;
+    let field = |name: &str| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        let kib: Option<u64> = value.trim_start_matches(':').trim().trim_end_matches("kB").trim().parse().ok();
+        kib.map(|kib| kib * 1_024).with_context(|| format!("/proc/{pid}/status has no {name}"))
+    };
+    Ok(Memory { peak_resident: field("VmHWM")?, anonymous: field("RssAnon")? })
+}
+
+/// The processes that `pid` has started and that are there.
+pub(crate) fn children(pid: u32) -> Result<Vec<u32>> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).context("children cannot be listed")?;
+    list.split_whitespace().map(|pid| pid.parse().context("children cannot be listed")).collect()
+}
+
+/// Waits until `child` has ended; `false` when it takes too long.
+pub(crate) fn has_ended(child: &mut Child) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return true;
+        }
+        thread::sleep(POLL);
+    }
+    false
+}
+
+/// The first line that `program -v` prints. A program that is not there is an error if it is required, else `None`.
+pub(crate) fn version(program: &str, package: &str, is_required: bool) -> Result<Option<String>> {
+    let output = match Command::new(program).arg("-v").stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(e) if e.kind() == io::ErrorKind::NotFound && is_required => {
+            bail!("{program} is not installed: apt-get install {package}")
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            eprintln!("peers: {program} is not installed and is left out: apt-get install {package}");
+            return Ok(None);
+        }
+        Err(e) => return Err(e).with_context(|| format!("{program} cannot be run")),
+    };
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
+}

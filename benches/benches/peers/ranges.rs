@@ -1,0 +1,80 @@
+//! Ranges of the large file, one after the other on one connection.
+
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+use ipfrs_benches::{Client, Offsets, get_range};
+
+use crate::figures::{Measurement, Series, Table, names, seconds_each, turns};
+use crate::site::{Site, Target};
+
+const SIZES: [(&str, u64); 4] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("10 MiB", 10 << 20)];
+/// Ranges that are asked for in turn.
+const RANGES: usize = 256;
+
+pub(crate) struct Ranges {
+    servers: Vec<Server>,
+}
+
+struct Server {
+    name: &'static str,
+    /// Requests per second for each of [`SIZES`].
+    per_second: [Series; SIZES.len()],
+}
+
+impl Ranges {
+    pub(crate) fn new(site: &Site) -> Self {
+        let servers = names(&site.large).into_iter().map(|name| Server { name, per_second: Default::default() });
+        Self { servers: servers.collect() }
+    }
+}
+
+impl Measurement for Ranges {
+    fn name(&self) -> &'static str {
+        "ranges"
+    }
+
+    fn round(&mut self, site: &Site, round: usize) -> Result<()> {
+        for (index, (_, length)) in SIZES.into_iter().enumerate() {
+            for turn in turns(round, self.servers.len()) {
+                let target = &site.large[turn];
+                let mut client = Client::connect(target.address)?;
+                if round == 0 {
+                    compare(site, target, &mut client, length)?;
+                }
+                let offsets = Offsets::new(site.large_bytes(), length).take(RANGES);
+                let requests: Vec<_> = offsets.map(|start| get_range(&target.path, start, length)).collect();
+                let mut requests = requests.iter().cycle();
+                let each = seconds_each(site.options.slice(), || {
+                    requests.next().map_or(Ok(()), |request| client.exchange(request, 206, length))
+                })?;
+                self.servers[turn].per_second[index].push(1.0 / each);
+            }
+        }
+        Ok(())
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let rows = SIZES.into_iter().enumerate().flat_map(|(index, (size, length))| {
+            self.servers.iter().map(move |server| {
+                let series = &server.per_second[index];
+                let megabytes = series.median() * length as f64 / 1e6;
+                vec![size.to_owned(), server.name.to_owned(), series.show(0), format!("{megabytes:.0}")]
+            })
+        });
+        vec![Table {
+            title: "Ranges, one connection".to_owned(),
+            head: vec!["range", "server", "requests/s", "MB/s"],
+            rows: rows.collect(),
+        }]
+    }
+}
+
+/// Checks one range, byte for byte.
+fn compare(site: &Site, target: &Target, client: &mut Client, length: u64) -> Result<()> {
+    let start = Offsets::new(site.large_bytes(), length).next().unwrap_or_default();
+    let mut expected = vec![0; usize::try_from(length)?];
+    site.large_file()?.read_exact_at(&mut expected, start)?;
+    client.send(&get_range(&target.path, start, length))?;
+    client.compare(206, expected.as_slice()).with_context(|| format!("{} serves other bytes", target.name))
+}

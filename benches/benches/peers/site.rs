@@ -1,0 +1,141 @@
+//! What is served, and by whom.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use ipfrs_benches::{Client, Multipart, Profile, add_file, get, random, write_random_file};
+use tempfile::TempDir;
+
+use crate::nginx::Nginx;
+use crate::options::Options;
+use crate::process::version;
+use crate::serve::GatewayProcess;
+
+pub(crate) const NGINX: &str = "nginx";
+pub(crate) const SMALL_BYTES: usize = 1_024;
+const MIB: u64 = 1_024 * 1_024;
+
+/// The servers and their files. Dropping it stops them and removes all files.
+pub(crate) struct Site {
+    pub(crate) options: Options,
+    /// With one worker, and with the files already in its repo when it started.
+    pub(crate) gateway: GatewayProcess,
+    pub(crate) nginx: Option<Nginx>,
+    /// What `nginx -v` says.
+    pub(crate) nginx_version: Option<String>,
+    /// What `wrk -v` says.
+    pub(crate) wrk_version: Option<String>,
+    /// The large file at each server.
+    pub(crate) large: Vec<Target>,
+    /// The file of [`SMALL_BYTES`] at each server.
+    pub(crate) small: Vec<Target>,
+    large_path: PathBuf,
+    /// Removed last, when nothing is served from there any more.
+    directory: TempDir,
+}
+
+/// A file at a server.
+pub(crate) struct Target {
+    /// How the report calls it.
+    pub(crate) name: &'static str,
+    pub(crate) address: SocketAddr,
+    /// Of the URL.
+    pub(crate) path: String,
+    /// The processes that serve it.
+    pub(crate) pids: Vec<u32>,
+}
+
+/// Content IDs of what the gateway serves.
+struct Added {
+    large_dag_pb: String,
+    large_raw: String,
+    small: String,
+}
+
+impl Site {
+    /// Writes the files, starts the servers, and compares what each of them serves, byte for byte.
+    pub(crate) fn prepare(options: Options) -> Result<Self> {
+        let nginx_version = version("nginx", "nginx-light", options.require_peers)?;
+        let wrk_version = version("wrk", "wrk", options.require_peers)?;
+        // On the disk of the build: the system's directory for temporary files may be in memory.
+        let directory = TempDir::with_prefix_in("peers-", env!("CARGO_TARGET_TMPDIR"))?;
+        let (www, repo) = (directory.path().join("www"), directory.path().join("repo"));
+        fs::create_dir(&www)?;
+        let (large_path, small_path) = (www.join("large"), www.join("small"));
+        write_random_file(&large_path, options.file_mib)?;
+        fs::write(&small_path, random(0, SMALL_BYTES))?;
+        let added = fill(&repo, &large_path, &small_path)?;
+        let gateway = GatewayProcess::start(&repo, Some(1))?;
+        let nginx = nginx_version.as_ref().map(|_| Nginx::start(&directory.path().join("nginx"), &www)).transpose()?;
+        let (large, small) = targets(&gateway, nginx.as_ref(), &added);
+        for (targets, path) in [(&large, &large_path), (&small, &small_path)] {
+            for target in targets {
+                let mut client = Client::connect(target.address)?;
+                client.send(&get(&target.path))?;
+                client
+                    .compare(200, File::open(path)?)
+                    .with_context(|| format!("{} serves other bytes", target.name))?;
+            }
+        }
+        Ok(Self { options, gateway, nginx, nginx_version, wrk_version, large, small, large_path, directory })
+    }
+
+    /// Bytes of the large file.
+    pub(crate) fn large_bytes(&self) -> u64 {
+        self.options.file_mib * MIB
+    }
+
+    /// The large file itself.
+    pub(crate) fn large_file(&self) -> Result<File> {
+        File::open(&self.large_path).with_context(|| format!("cannot read {}", self.large_path.display()))
+    }
+
+    /// Where the large file is.
+    pub(crate) fn large_path(&self) -> &Path {
+        &self.large_path
+    }
+
+    /// A place for files on the same disk as all others.
+    pub(crate) fn scratch(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+/// Puts the files into the repo with a gateway of its own, so that the one that is measured has only served.
+fn fill(repo: &Path, large: &Path, small: &Path) -> Result<Added> {
+    let gateway = GatewayProcess::start(repo, None)?;
+    let mut client = Client::connect(gateway.address())?;
+    let mut form = Multipart::default();
+    form.file(&fs::read(small)?);
+    Ok(Added {
+        small: form.send(&mut client, Profile::DagPb)?.concat(),
+        large_dag_pb: add_file(&mut client, Profile::DagPb, &mut File::open(large)?)?,
+        large_raw: add_file(&mut client, Profile::Raw, &mut File::open(large)?)?,
+    })
+}
+
+fn targets(gateway: &GatewayProcess, nginx: Option<&Nginx>, added: &Added) -> (Vec<Target>, Vec<Target>) {
+    let (mut large, mut small) = (Vec::new(), Vec::new());
+    if let Some(nginx) = nginx {
+        let served = |path: &str| Target {
+            name: NGINX,
+            address: nginx.address(),
+            path: path.to_owned(),
+            pids: nginx.workers().to_vec(),
+        };
+        large.push(served("/large"));
+        small.push(served("/small"));
+    }
+    let served = |name, cid: &str| Target {
+        name,
+        address: gateway.address(),
+        path: format!("/ipfs/{cid}"),
+        pids: vec![gateway.pid()],
+    };
+    large.push(served("ipfrs, dag-pb leaves of 256 KiB", &added.large_dag_pb));
+    large.push(served("ipfrs, raw leaves of 1 MiB", &added.large_raw));
+    small.push(served("ipfrs", &added.small));
+    (large, small)
+}

@@ -1,0 +1,87 @@
+//! GETs of 1 KiB on connections that are kept alive, from wrk.
+
+use anyhow::Result;
+
+use crate::figures::{Goal, Measurement, Series, Table, goals_beside_nginx, names, turns};
+use crate::site::Site;
+use crate::wrk;
+
+const CONNECTIONS: [u32; 3] = [1, 64, 1_000];
+/// The number of connections that the goal is for.
+const GOAL_CONNECTIONS: u32 = 64;
+const GOAL: f64 = 1.0;
+
+pub(crate) struct SmallGets {
+    servers: Vec<Server>,
+}
+
+struct Server {
+    name: &'static str,
+    /// For each of [`CONNECTIONS`].
+    loads: [Load; CONNECTIONS.len()],
+}
+
+#[derive(Default)]
+struct Load {
+    per_second: Series,
+    p50_ms: Series,
+    p99_ms: Series,
+    errors: Series,
+}
+
+impl SmallGets {
+    pub(crate) fn new(site: &Site) -> Self {
+        // Without wrk there is nothing to show.
+        let names = if site.wrk_version.is_some() { names(&site.small) } else { Vec::new() };
+        Self { servers: names.into_iter().map(|name| Server { name, loads: Default::default() }).collect() }
+    }
+}
+
+impl Measurement for SmallGets {
+    fn name(&self) -> &'static str {
+        "small file"
+    }
+
+    fn round(&mut self, site: &Site, round: usize) -> Result<()> {
+        for (index, connections) in CONNECTIONS.into_iter().enumerate() {
+            for turn in turns(round, self.servers.len()) {
+                let run = wrk::run(&site.small[turn], connections, site.options.wrk_seconds)?;
+                let load = &mut self.servers[turn].loads[index];
+                load.per_second.push(run.per_second);
+                load.p50_ms.push(run.p50_ms);
+                load.p99_ms.push(run.p99_ms);
+                load.errors.push(run.errors);
+            }
+        }
+        Ok(())
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let rows = CONNECTIONS.into_iter().enumerate().flat_map(|(index, connections)| {
+            self.servers.iter().map(move |server| {
+                let load = &server.loads[index];
+                vec![
+                    connections.to_string(),
+                    server.name.to_owned(),
+                    load.per_second.show(0),
+                    load.p50_ms.show(2),
+                    load.p99_ms.show(2),
+                    format!("{:.0}", load.errors.max()),
+                ]
+            })
+        });
+        vec![Table {
+            title: "GETs of 1 KiB, one worker".to_owned(),
+            head: vec!["connections", "server", "requests/s", "p50 ms", "p99 ms", "most errors in a run"],
+            rows: rows.collect(),
+        }]
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let Some(index) = CONNECTIONS.iter().position(|connections| *connections == GOAL_CONNECTIONS) else {
+            return Vec::new();
+        };
+        let rates: Vec<_> = self.servers.iter().map(|server| (server.name, &server.loads[index].per_second)).collect();
+        goals_beside_nginx(&format!("1 KiB at {GOAL_CONNECTIONS} connections, requests/s"), &rates, GOAL)
+    }
+}

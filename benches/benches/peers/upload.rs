@@ -1,0 +1,114 @@
+//! Adding files, durably: one large one beside what `dd` needs to put it on the same disk, and many small ones.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use ipfrs_benches::{Client, Multipart, Profile, add_file, get, random};
+
+use crate::figures::{Measurement, Series, Table};
+use crate::process::memory;
+use crate::serve::GatewayProcess;
+use crate::site::Site;
+
+const SMALL_FILES: usize = 10_000;
+const SMALL_FILE_BYTES: usize = 4 * 1_024;
+
+#[derive(Default)]
+pub(crate) struct Uploads {
+    /// Megabytes per second.
+    dd: Series,
+    large: Series,
+    /// Files per second.
+    small: Series,
+    peak_resident_mib: Series,
+    anonymous_mib: Series,
+}
+
+impl Uploads {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    fn large(&mut self, site: &Site, client: &mut Client, is_first: bool) -> Result<()> {
+        let megabytes = site.large_bytes() as f64 / 1e6;
+        let mut file = site.large_file()?;
+        let start = Instant::now();
+        let cid = add_file(client, Profile::DagPb, &mut file)?;
+        self.large.push(megabytes / start.elapsed().as_secs_f64());
+        if is_first {
+            client.send(&get(&format!("/ipfs/{cid}")))?;
+            client.compare(200, site.large_file()?).context("the large file came back differently")?;
+        }
+        Ok(())
+    }
+
+    fn small(&mut self, client: &mut Client, is_first: bool) -> Result<()> {
+        let content = |index: usize| random(index as u64, SMALL_FILE_BYTES);
+        let mut form = Multipart::default();
+        (0..SMALL_FILES).for_each(|index| form.file(&content(index)));
+        let start = Instant::now();
+        let cids = form.send(client, Profile::DagPb)?;
+        self.small.push(SMALL_FILES as f64 / start.elapsed().as_secs_f64());
+        if is_first {
+            for (index, cid) in cids.iter().enumerate() {
+                client.send(&get(&format!("/ipfs/{cid}")))?;
+                client.compare(200, content(index).as_slice()).context("a small file came back differently")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Measurement for Uploads {
+    fn name(&self) -> &'static str {
+        "uploads"
+    }
+
+    fn round(&mut self, site: &Site, round: usize) -> Result<()> {
+        let copy = site.scratch("dd");
+        self.dd.push(site.large_bytes() as f64 / 1e6 / dd(site.large_path(), &copy)?);
+        fs::remove_file(copy)?;
+        // An empty repo for each round: a block that is there already would not be written again.
+        let repo = site.scratch("uploads");
+        let gateway = GatewayProcess::start(&repo, None)?;
+        let mut client = Client::connect(gateway.address())?;
+        self.large(site, &mut client, round == 0)?;
+        self.small(&mut client, round == 0)?;
+        let memory = memory(gateway.pid())?;
+        self.peak_resident_mib.push(memory.peak_resident as f64 / f64::from(1 << 20));
+        self.anonymous_mib.push(memory.anonymous as f64 / f64::from(1 << 20));
+        drop(gateway);
+        fs::remove_dir_all(&repo).with_context(|| format!("cannot remove {}", repo.display()))
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let ratio = self.large.median() / self.dd.median();
+        let row = |what: &str, figure| vec![what.to_owned(), figure];
+        vec![Table {
+            title: "Uploads, durable when answered".to_owned(),
+            head: vec!["what", "figure"],
+            rows: vec![
+                row("dd conv=fdatasync of the large file, MB/s", self.dd.show(0)),
+                row("add of the large file, one connection, MB/s", self.large.show(0)),
+                row("add / dd", format!("{ratio:.2}")),
+                row("add of 10,000 files of 4 KiB in one request, files/s", self.small.show(0)),
+                row("gateway, peak resident (VmHWM, mapped packs included), MiB", self.peak_resident_mib.show(0)),
+                row("gateway, anonymous at the end (RssAnon), MiB", self.anonymous_mib.show(0)),
+            ],
+        }]
+    }
+}
+
+/// Seconds that dd takes to have the file on the disk.
+fn dd(from: &Path, to: &Path) -> Result<f64> {
+    let mut command = Command::new("dd");
+    command.arg(format!("if={}", from.display())).arg(format!("of={}", to.display()));
+    command.args(["bs=1M", "conv=fdatasync", "status=none"]).stdin(Stdio::null());
+    let start = Instant::now();
+    let status = command.status().context("dd cannot be run")?;
+    ensure!(status.success(), "dd failed: {status}");
+    Ok(start.elapsed().as_secs_f64())
+}

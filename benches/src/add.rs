@@ -1,0 +1,99 @@
+//! `POST /api/v0/add`, as Kubo's clients send it.
+
+use std::fs::File;
+use std::io::Seek;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::client::{Client, post};
+
+const BOUNDARY: &str = "ipfrs-benches-3f8a1c7e";
+const CONTENT_TYPE: &str = "multipart/form-data; boundary=ipfrs-benches-3f8a1c7e";
+
+/// How files are cut into blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// dag-pb leaves of 256 KiB, as by default.
+    DagPb,
+    /// Raw leaves of 1 MiB: a small file is one block with its bytes and nothing else.
+    Raw,
+}
+
+impl Profile {
+    fn target(self) -> &'static str {
+        match self {
+            Self::DagPb => "/api/v0/add?profile=unixfs-v0-2015",
+            Self::Raw => "/api/v0/add?profile=unixfs-v1-2025",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Added {
+    hash: String,
+}
+
+/// A request that adds files, ready to be sent.
+#[derive(Debug, Default)]
+pub struct Multipart {
+    body: Vec<u8>,
+    files: usize,
+}
+
+impl Multipart {
+    /// Puts one more file into the request.
+    pub fn file(&mut self, content: &[u8]) {
+        self.body.extend_from_slice(part_head(self.files).as_bytes());
+        self.body.extend_from_slice(content);
+        self.body.extend_from_slice(b"\r\n");
+        self.files += 1;
+    }
+
+    /// Sends the request and gives the content ID of each file, in their order.
+    ///
+    /// # Errors
+    /// When the import fails.
+    pub fn send(mut self, client: &mut Client, profile: Profile) -> Result<Vec<String>> {
+        self.body.extend_from_slice(end().as_bytes());
+        client.send(&post(profile.target(), CONTENT_TYPE, "", self.body.len() as u64))?;
+        client.send(&self.body)?;
+        let added = added(&client.read(200)?)?;
+        ensure!(added.len() == self.files, "{} files were added where {} were sent", added.len(), self.files);
+        Ok(added)
+    }
+}
+
+/// Adds one large file and gives its content ID.
+///
+/// # Errors
+/// When the file cannot be read or the import fails.
+pub fn add_file(client: &mut Client, profile: Profile, file: &mut File) -> Result<String> {
+    let size = file.metadata()?.len();
+    file.rewind()?;
+    let (part, end) = (part_head(0), format!("\r\n{}", end()));
+    let length = (part.len() + end.len()) as u64 + size;
+    client.send(&[&post(profile.target(), CONTENT_TYPE, "", length), part.as_bytes()].concat())?;
+    client.send_file(file, size)?;
+    client.send(end.as_bytes())?;
+    added(&client.read(200)?)?.pop().context("the answer names no file")
+}
+
+fn part_head(index: usize) -> String {
+    format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{index}\"\r\n\
+         Content-Type: application/octet-stream\r\n\r\n"
+    )
+}
+
+fn end() -> String {
+    format!("--{BOUNDARY}--\r\n")
+}
+
+fn added(answer: &[u8]) -> Result<Vec<String>> {
+    let lines = serde_json::Deserializer::from_slice(answer).into_iter::<Added>();
+    lines
+        .map(|line| Ok(line.with_context(|| format!("add answered {}", String::from_utf8_lossy(answer)))?.hash))
+        .collect()
+}

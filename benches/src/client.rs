@@ -1,0 +1,325 @@
+//! A blocking HTTP/1.1 client on one connection that is kept alive.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::net::{RecvFlags, recv};
+
+/// A server that is silent for this long has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+const BUFFER_BYTES: usize = 256 * 1024;
+/// Read at once where a head is expected: enough for the head, little enough that most of a long body stays in the
+/// socket, where it is dropped without a copy.
+const HEAD_READ_BYTES: usize = 4 * 1024;
+/// The longest answer that is read into memory.
+const MAX_WHOLE_BYTES: usize = 64 * 1024 * 1024;
+
+/// One connection. After an error it is of no further use.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    buffer: Box<[u8]>,
+    /// Received and not yet used: `buffer[start..end]`.
+    start: usize,
+    end: usize,
+}
+
+/// How the end of a body is known.
+#[derive(Debug, Clone, Copy)]
+enum Framing {
+    Length(u64),
+    Chunked,
+}
+
+/// A GET request. `target` is the path with its query.
+#[must_use]
+pub fn get(target: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").into_bytes()
+}
+
+/// A GET request for `length` bytes from `start`.
+#[must_use]
+pub fn get_range(target: &str, start: u64, length: u64) -> Vec<u8> {
+    let last = start + length - 1;
+    format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nRange: bytes={start}-{last}\r\n\r\n").into_bytes()
+}
+
+/// The head of a POST request. `headers` are further lines, each with its line break.
+#[must_use]
+pub fn post(target: &str, content_type: &str, headers: &str, length: u64) -> Vec<u8> {
+    format!(
+        "POST {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {content_type}\r\nContent-Length: {length}\r\n\
+         {headers}\r\n"
+    )
+    .into_bytes()
+}
+
+impl Client {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0 })
+    }
+
+    /// Sends a request, or a piece of one.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).context("the request could not be sent")
+    }
+
+    /// Sends the next `length` bytes of `file`, without a copy through this process where the system can.
+    ///
+    /// # Errors
+    /// When the file is shorter, or the server does not take it.
+    pub fn send_file(&mut self, file: &mut File, length: u64) -> Result<()> {
+        let sent = io::copy(&mut file.take(length), &mut self.stream).context("the file could not be sent")?;
+        ensure!(sent == length, "the file has {sent} bytes where {length} were to be sent");
+        Ok(())
+    }
+
+    /// Reads an answer, drops its body, and gives the body's length in bytes.
+    ///
+    /// # Errors
+    /// When the status is not `status`, or the answer is cut off.
+    pub fn discard(&mut self, status: u16) -> Result<u64> {
+        match self.head(status)? {
+            Framing::Length(length) => {
+                self.skip(length)?;
+                Ok(length)
+            }
+            Framing::Chunked => {
+                let mut total = 0;
+                while let Some(length) = self.chunk_length()? {
+                    self.skip(length)?;
+                    self.line()?;
+                    total += length;
+                }
+                Ok(total)
+            }
+        }
+    }
+
+    /// Sends `request` and drops the answer's body, which must be `length` bytes long.
+    ///
+    /// # Errors
+    /// When the status is not `status`, the length another one, or the answer is cut off.
+    pub fn exchange(&mut self, request: &[u8], status: u16, length: u64) -> Result<()> {
+        self.send(request)?;
+        let received = self.discard(status)?;
+        ensure!(received == length, "the answer has {received} bytes where {length} were expected");
+        Ok(())
+    }
+
+    /// Reads an answer whole.
+    ///
+    /// # Errors
+    /// When the status is not `status`, or the answer is cut off or over 64 MiB.
+    pub fn read(&mut self, status: u16) -> Result<Vec<u8>> {
+        let framing = self.head(status)?;
+        let mut body = Vec::new();
+        self.body(framing, &mut |piece| {
+            ensure!(body.len() + piece.len() <= MAX_WHOLE_BYTES, "the answer is over {MAX_WHOLE_BYTES} bytes");
+            body.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(body)
+    }
+
+    /// Reads an answer whose body must be exactly what `expected` gives up to its end.
+    ///
+    /// # Errors
+    /// When the status is not `status`, the answer is cut off, or its body differs.
+    pub fn compare(&mut self, status: u16, mut expected: impl Read) -> Result<()> {
+        let framing = self.head(status)?;
+        let mut wanted = vec![0; BUFFER_BYTES];
+        let mut compared = 0;
+        self.body(framing, &mut |piece| {
+            let wanted = &mut wanted[..piece.len()];
+            expected.read_exact(wanted).context("the answer is longer than what it should be")?;
+            ensure!(*wanted == *piece, "the answer differs after {compared} bytes");
+            compared += piece.len();
+            Ok(())
+        })?;
+        ensure!(expected.read(&mut [0])? == 0, "the answer ends after {compared} bytes, too early");
+        Ok(())
+    }
+
+    /// Hands the body on in pieces of at most `BUFFER_BYTES`.
+    fn body(&mut self, framing: Framing, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        match framing {
+            Framing::Length(length) => self.pieces(length, sink),
+            Framing::Chunked => {
+                while let Some(length) = self.chunk_length()? {
+                    self.pieces(length, sink)?;
+                    self.line()?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn pieces(&mut self, mut left: u64, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        while left > 0 {
+            if self.start == self.end {
+                self.fill(BUFFER_BYTES)?;
+            }
+            let piece = bounded(left, self.end - self.start);
+            sink(&self.buffer[self.start..self.start + piece])?;
+            self.start += piece;
+            left -= piece as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads a head. An answer with another status than `status` is an error that shows its body.
+    fn head(&mut self, status: u16) -> Result<Framing> {
+        let end = loop {
+            let held = &self.buffer[self.start..self.end];
+            if let Some(at) = held.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at;
+            }
+            self.fill(HEAD_READ_BYTES)?;
+        };
+        let head = std::str::from_utf8(&self.buffer[self.start..self.start + end]).context("the head is not text")?;
+        let (answered, framing) = parse_head(head)?;
+        self.start += end + 4;
+        if answered != status {
+            let mut text = Vec::new();
+            self.body(framing, &mut |piece| {
+                text.extend_from_slice(&piece[..piece.len().min(1_024 - text.len().min(1_024))]);
+                Ok(())
+            })?;
+            bail!("the answer has status {answered} where {status} was expected: {}", String::from_utf8_lossy(&text));
+        }
+        Ok(framing)
+    }
+
+    /// The length of the next chunk; `None` after the last, with its trailers.
+    fn chunk_length(&mut self) -> Result<Option<u64>> {
+        let line = self.line()?;
+        let digits = line.split(';').next().unwrap_or_default().trim();
+        let length = u64::from_str_radix(digits, 16).with_context(|| format!("{line:?} is no chunk length"))?;
+        if length > 0 {
+            return Ok(Some(length));
+        }
+        while !self.line()?.is_empty() {}
+        Ok(None)
+    }
+
+    /// A line without its line break.
+    fn line(&mut self) -> Result<String> {
+        loop {
+            let held = &self.buffer[self.start..self.end];
+            if let Some(length) = held.windows(2).position(|window| window == b"\r\n") {
+                let line = String::from_utf8_lossy(&held[..length]).into_owned();
+                self.start += length + 2;
+                return Ok(line);
+            }
+            self.fill(BUFFER_BYTES)?;
+        }
+    }
+
+    /// Receives at most `most` further bytes.
+    fn fill(&mut self, most: usize) -> Result<()> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let room = &mut self.buffer[self.end..];
+        ensure!(!room.is_empty(), "a head or a line is over {BUFFER_BYTES} bytes");
+        let most = most.min(room.len());
+        let received = self.stream.read(&mut room[..most]).context("no answer")?;
+        ensure!(received > 0, "the server closed the connection in the middle of an answer");
+        self.end += received;
+        Ok(())
+    }
+
+    /// Drops the next `left` bytes. What is not here yet is dropped by the kernel (`MSG_TRUNC` on a TCP socket).
+    fn skip(&mut self, mut left: u64) -> Result<()> {
+        let held = bounded(left, self.end - self.start);
+        self.start += held;
+        left -= held as u64;
+        while left > 0 {
+            let most = bounded(left, self.buffer.len());
+            let (_, dropped) = recv(&self.stream, &mut self.buffer[..most], RecvFlags::TRUNC).context("no answer")?;
+            ensure!(dropped > 0, "the server closed the connection in the middle of an answer");
+            left -= dropped as u64;
+        }
+        Ok(())
+    }
+}
+
+fn bounded(left: u64, most: usize) -> usize {
+    usize::try_from(left).map_or(most, |left| left.min(most))
+}
+
+fn parse_head(head: &str) -> Result<(u16, Framing)> {
+    let mut lines = head.split("\r\n");
+    let first = lines.next().unwrap_or_default();
+    let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok());
+    let status = status.with_context(|| format!("{first:?} is no status line of HTTP/1.1"))?;
+    let (mut length, mut is_chunked) = (None, false);
+    for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+        if name.eq_ignore_ascii_case("content-length") {
+            length = Some(value.trim().parse().with_context(|| format!("Content-Length is {value:?}"))?);
+        } else if name.eq_ignore_ascii_case("transfer-encoding") {
+            is_chunked = value.trim().eq_ignore_ascii_case("chunked");
+        }
+    }
+    match (is_chunked, length) {
+        (true, _) => Ok((status, Framing::Chunked)),
+        (false, Some(length)) => Ok((status, Framing::Length(length))),
+        (false, None) => bail!("the answer does not say where it ends"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufReader;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// Answers one connection with `answer`, byte for byte, and hangs up.
+    fn client_of(answer: &'static [u8]) -> Client {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || listener.accept().unwrap().0.write_all(answer).unwrap());
+        Client::connect(address).unwrap()
+    }
+
+    #[test]
+    fn bodies_with_a_length_and_in_chunks_are_read_one_after_the_other() {
+        let answers = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 206 Partial\r\nTransfer-Encoding: \
+            chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nTrailer: t\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: \
+            0\r\n\r\n";
+        let mut client = client_of(answers);
+        assert_eq!(client.read(200).unwrap(), b"hello");
+        assert_eq!(client.discard(206).unwrap(), 13);
+        client.compare(200, io::empty()).unwrap();
+        assert!(client.discard(200).unwrap_err().to_string().contains("closed"));
+    }
+
+    #[test]
+    fn a_wrong_status_body_or_length_is_an_error() {
+        let mut client = client_of(b"HTTP/1.1 404 No\r\nContent-Length: 4\r\n\r\ngone");
+        assert!(client.discard(200).unwrap_err().to_string().ends_with("expected: gone"));
+        const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        for other in ["hellO", "hell", "hello!"] {
+            assert!(client_of(HELLO).compare(200, BufReader::new(other.as_bytes())).is_err(), "{other}");
+        }
+        assert!(client_of(HELLO).exchange(b"", 200, 6).is_err());
+        assert!(client_of(&HELLO[..HELLO.len() - 1]).discard(200).is_err());
+    }
+}
