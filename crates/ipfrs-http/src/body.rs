@@ -2,14 +2,18 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 /// A body whose length is known before its bytes are. A stream that fails or ends early breaks the body off, which
 /// resets the connection: no client takes a part for the whole.
@@ -151,6 +155,55 @@ impl<F: FnMut(u64)> HttpBody for Observed<F> {
     }
 }
 
+/// Most bytes of a request's body, and longest time, that are spent on what no handler wants.
+const DRAIN_BYTES: usize = 64 * 1024 * 1024;
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// The body of a request. When its handler leaves it before its end, the rest is read and thrown away, within bounds:
+/// closing a connection on which the client still sends can destroy the answer on its way (RFC 9112, 9.6).
+pub(crate) struct Drained {
+    inner: Option<Body>,
+}
+
+impl Drained {
+    pub(crate) fn new(inner: Body) -> Self {
+        Self { inner: Some(inner) }
+    }
+}
+
+impl HttpBody for Drained {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(inner).poll_frame(cx));
+        if !matches!(frame, Some(Ok(_))) {
+            self.inner = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
+    }
+}
+
+impl Drop for Drained {
+    fn drop(&mut self) {
+        let Some(rest) = self.inner.take().filter(|rest| !rest.is_end_stream()) else { return };
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(timeout(DRAIN_TIME, async move {
+            let mut rest = http_body_util::Limited::new(rest, DRAIN_BYTES).into_data_stream();
+            while let Some(Ok(_)) = rest.next().await {}
+        }));
+    }
+}
+
 /// The pieces of a request's body, with failures in words for the client.
 pub(crate) fn pieces(body: Body) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
     body.into_data_stream()
@@ -169,7 +222,7 @@ pub(crate) async fn whole(body: Body, limit: usize) -> Result<Bytes> {
         return Err(too_large());
     }
     let limited = http_body_util::Limited::new(body, limit);
-    match http_body_util::BodyExt::collect(limited).await {
+    match limited.collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(e) if e.is::<http_body_util::LengthLimitError>() => Err(too_large()),
         Err(e) => Err(Error::invalid("the request's body broke off before its end").with_source(e)),

@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::body::Observed;
+use crate::body::{Drained, Observed};
 use crate::request_id::{RequestId, RequestIds, X_REQUEST_ID};
 use crate::router::AppState;
 
@@ -145,7 +145,12 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     request.extensions_mut().insert(RequestId(id.clone()));
     if !http_body::Body::is_end_stream(request.body()) {
         let size = family.request_size.clone();
-        request = request.map(|body| Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes)))));
+        // A client that waits to be told to send (RFC 9110, 10.1.1) has nothing on its way yet.
+        let waits = request.headers().contains_key(http::header::EXPECT);
+        request = request.map(|body| {
+            let body = if waits { body } else { Body::new(Drained::new(body)) };
+            Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
+        });
     }
     let mut response =
         AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()));
