@@ -6,6 +6,9 @@
 
 mod add_files;
 mod add_trees;
+mod batch_get;
+mod batch_put;
+mod car;
 mod content;
 mod gateway_directories;
 mod gateway_headers;
@@ -14,4 +17,7 @@ mod gateway_ranges;
 mod harness;
 mod missing_blocks;
 mod multipart;
+mod rpc_blocks;
+mod rpc_files;
+mod rpc_protocol;
 mod wire;

@@ -1,0 +1,222 @@
+//! `/v1/block/batch/get` and `/has`, and what all of `/v1` has in common.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use crate::car;
+use crate::content;
+use crate::harness::{TestGateway, header};
+
+const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
+
+/// Checks that an answer is a problem document (RFC 9457) and gives it.
+pub(crate) async fn problem(response: Response, status: u16, code: &str) -> Value {
+    let id = header(&response, "x-request-id").to_owned();
+    assert_eq!(header(&response, "content-type"), "application/problem+json");
+    assert_eq!(response.status(), status);
+    let problem: Value = response.json().await.unwrap();
+    assert_eq!(problem["status"], status, "{problem}");
+    assert_eq!(problem["code"], code, "{problem}");
+    assert_eq!(problem["request_id"], id, "{problem}");
+    for member in ["type", "title", "detail"] {
+        assert!(!problem[member].as_str().unwrap().is_empty(), "{member}: {problem}");
+    }
+    problem
+}
+
+/// Stores raw blocks of these contents and gives their content IDs.
+async fn raw_blocks(gateway: &TestGateway, contents: &[Vec<u8>]) -> Vec<String> {
+    let mut cids = Vec::new();
+    for content in contents {
+        cids.push(gateway.put_block("", content.clone()).await);
+    }
+    cids
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_come_in_the_order_asked_and_as_often() {
+    let gateway = TestGateway::start().await;
+    let contents: Vec<Vec<u8>> = [0, 1, 2, 3, 70_000].map(|size| content::bytes(size).to_vec()).into();
+    let cids = raw_blocks(&gateway, &contents).await;
+    let order = [4, 0, 2, 2, 1, 3, 4];
+    let answer = gateway.v1_json("block/batch/get", &json!({"cids": order.map(|i| &cids[i])})).await;
+    assert_eq!(answer["errors"], json!([]));
+    let blocks = answer["blocks"].as_array().unwrap();
+    assert_eq!(blocks.len(), order.len());
+    for (block, i) in blocks.iter().zip(order) {
+        assert_eq!(block["cid"], cids[i]);
+        assert_eq!(block["size"], contents[i].len());
+        assert_eq!(STANDARD.decode(block["data"].as_str().unwrap()).unwrap(), contents[i]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_is_read_as_json_whatever_its_type_says() {
+    let gateway = TestGateway::start().await;
+    gateway.add("", "hello world").await;
+    let body = json!({"cids": [HELLO]}).to_string();
+    for content_type in [Some("application/x-www-form-urlencoded"), Some("application/json"), Some("text/plain"), None]
+    {
+        let mut request = gateway.request(Method::POST, "/v1/block/batch/get").body(body.clone());
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let response = request.send().await.unwrap();
+        assert_eq!(header(&response, "content-type"), "application/json");
+        let answer: Value = response.json().await.unwrap();
+        assert_eq!(answer["blocks"][0]["cid"], HELLO, "{content_type:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_and_malformed_items_are_errors_that_spoil_no_other() {
+    let gateway = TestGateway::start().await;
+    gateway.add("", "hello world").await;
+    let absent = gateway.add("only-hash=true", "absent").await;
+    let asked = json!({"cids": ["nonsense", &absent, HELLO, "", "Qm\"\u{e9}\n"]});
+    let answer = gateway.v1_json("block/batch/get", &asked).await;
+    assert_eq!(answer["blocks"].as_array().unwrap().len(), 1);
+    let mut errors: Vec<_> = answer["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| (e["cid"].as_str().unwrap(), e["code"].as_str().unwrap()))
+        .collect();
+    errors.sort_unstable();
+    let mut expected = [
+        ("nonsense", "invalid_input"),
+        (absent.as_str(), "not_found"),
+        ("", "invalid_input"),
+        ("Qm\"\u{e9}\n", "invalid_input"),
+    ];
+    expected.sort_unstable();
+    assert_eq!(errors, expected);
+    assert!(answer["errors"].as_array().unwrap().iter().all(|e| !e["error"].as_str().unwrap().is_empty()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_are_answered_in_the_spelling_in_which_they_were_asked() {
+    let gateway = TestGateway::start().await;
+    gateway.add("", "hello world").await;
+    let base32 = "bafybeihykld7uyxzogax6vgyvag42y7464eywpf55gxi5qpoisibh3c5wa";
+    let forms = [
+        HELLO.to_owned(),
+        base32.to_owned(),
+        base32.to_uppercase(),
+        "f01701220f852c7fa62f971817f54d8a80dcd63fcf7098b3cbde9ae8ec1ee449013ec5db0".to_owned(),
+    ];
+    let answer = gateway.v1_json("block/batch/get", &json!({"cids": forms})).await;
+    let found: Vec<_> = answer["blocks"].as_array().unwrap().iter().map(|block| block["cid"].clone()).collect();
+    assert_eq!(found, forms, "a client finds its answer by the text that it sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_batch_is_streamed_whole() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(20_000_000);
+    let root = gateway.add("raw-leaves=true", content.clone()).await;
+    let leaves: Vec<_> = content.chunks(262_144).map(car::raw_cid).collect();
+    let answer = gateway.v1_json("block/batch/get", &json!({"cids": leaves})).await;
+    let blocks = answer["blocks"].as_array().unwrap();
+    let joined: Vec<u8> =
+        blocks.iter().flat_map(|block| STANDARD.decode(block["data"].as_str().unwrap()).unwrap()).collect();
+    content::assert_same(&joined, &content, "the leaves of the file");
+    content::assert_same(&gateway.rpc_bytes(&format!("cat?arg={root}")).await, &content, "cat");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_car_holds_the_blocks_that_are_here_in_the_order_asked() {
+    let gateway = TestGateway::start().await;
+    let contents: Vec<Vec<u8>> = [3, 0, 70_000].map(|size| content::bytes(size).to_vec()).into();
+    let mut cids = raw_blocks(&gateway, &contents).await;
+    cids.push(gateway.add("", "hello world").await);
+    let absent = gateway.add("only-hash=true", "absent").await;
+    let asked = [&cids[2], &absent, &cids[0], &cids[3], &cids[1]];
+    let request = gateway.request(Method::POST, "/v1/block/batch/get").header("accept", "application/vnd.ipld.car");
+    let response = request.body(json!({"cids": asked}).to_string()).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(header(&response, "content-type").starts_with("application/vnd.ipld.car; version=1"));
+    assert_eq!(header(&response, "x-content-type-options"), "nosniff");
+    let blocks = car::read(&response.bytes().await.unwrap());
+    let found: Vec<_> = blocks.iter().map(|block| block.cid().to_string()).collect();
+    assert_eq!(found, [&cids[2], &cids[0], &cids[3], &cids[1]].map(Clone::clone));
+    assert_eq!(blocks[0].data(), &contents[2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_batch_is_answered_with_nothing() {
+    let gateway = TestGateway::start().await;
+    let empty = json!({"cids": []});
+    assert_eq!(gateway.v1_json("block/batch/get", &empty).await, json!({"blocks": [], "errors": []}));
+    assert_eq!(gateway.v1_json("block/batch/has", &empty).await, json!({"results": []}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn has_answers_for_each_item_in_order() {
+    let gateway = TestGateway::start().await;
+    gateway.add("", "hello world").await;
+    let absent = gateway.add("only-hash=true", "absent").await;
+    let answer = gateway.v1_json("block/batch/has", &json!({"cids": [&absent, HELLO, "x", "bafkqaaa", HELLO]})).await;
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!(results[0], json!({"cid": absent, "exists": false}));
+    assert_eq!(results[1], json!({"cid": HELLO, "exists": true, "size": 19}));
+    assert_eq!((&results[2]["cid"], &results[2]["exists"]), (&json!("x"), &json!(false)));
+    assert_eq!(results[3], json!({"cid": "bafkqaaa", "exists": true, "size": 0}), "an identity block is always here");
+    assert_eq!(results[4], results[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_over_the_limit_is_refused_whole() {
+    let gateway = TestGateway::start_with(|config| config.batch.max_batch_size = 3).await;
+    for route in ["block/batch/get", "block/batch/has"] {
+        assert_eq!(gateway.v1(route, &json!({"cids": vec!["bafkqaaa"; 3]})).await.status(), 200);
+        let refused = problem(gateway.v1(route, &json!({"cids": vec!["bafkqaaa"; 4]})).await, 413, "too_large").await;
+        assert!(refused["detail"].as_str().unwrap().contains("max_batch_size"), "{refused}");
+        let huge = json!({"cids": ["b".repeat(1_000_000)]});
+        problem(gateway.v1(route, &huge).await, 413, "too_large").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_not_what_was_documented_is_a_problem_that_says_where() {
+    let gateway = TestGateway::start().await;
+    for route in ["get", "has", "put"] {
+        for body in ["", "{", "[]", "null", "{\"cids\": 1}", "{\"cids\": [1]}", "{\"blocks\": {}}", "\u{0}", "{}"] {
+            let request = gateway.request(Method::POST, &format!("/v1/block/batch/{route}")).body(body);
+            let problem = problem(request.send().await.unwrap(), 400, "invalid_input").await;
+            assert!(problem["detail"].as_str().unwrap().contains("JSON"), "{route} {body}: {problem}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_failure_of_the_native_api_is_a_problem_document() {
+    let gateway = TestGateway::start().await;
+    problem(gateway.request(Method::POST, "/v1/nothing").send().await.unwrap(), 404, "not_found").await;
+    for method in [Method::GET, Method::PUT, Method::DELETE] {
+        let response = gateway.request(method, "/v1/block/batch/get").send().await.unwrap();
+        assert_eq!(header(&response, "allow"), "POST");
+        problem(response, 405, "method_not_allowed").await;
+    }
+    let page = gateway.request(Method::POST, "/v1/block/batch/get").header("origin", "https://evil.example");
+    problem(page.body("{\"cids\":[]}").send().await.unwrap(), 403, "forbidden").await;
+    let query = gateway.request(Method::POST, "/v1/block/batch/put?transaction_mode=sometimes");
+    problem(query.body("{\"blocks\":[]}").send().await.unwrap(), 400, "invalid_input").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_request_id_is_the_clients_or_a_new_one() {
+    let gateway = TestGateway::start().await;
+    for path in ["/v1/block/batch/get", "/v1/nothing", "/api/v0/version"] {
+        let request = || gateway.request(Method::POST, path).body("{\"cids\":[]}");
+        let taken = request().header("x-request-id", "my-id-42").send().await.unwrap();
+        assert_eq!(header(&taken, "x-request-id"), "my-id-42", "{path}");
+        let (one, two) = (request().send().await.unwrap(), request().send().await.unwrap());
+        assert!(!header(&one, "x-request-id").is_empty());
+        assert_ne!(header(&one, "x-request-id"), header(&two, "x-request-id"));
+        let long = request().header("x-request-id", "x".repeat(5_000)).send().await.unwrap();
+        assert!(header(&long, "x-request-id").len() < 200, "an ID of any length would end up in every log line");
+    }
+}

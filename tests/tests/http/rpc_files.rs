@@ -1,0 +1,152 @@
+//! `cat` and `ls`.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::content::{self, assert_same};
+use crate::harness::{TestGateway, hash_of, header, ndjson, rpc_failure};
+use crate::multipart::Form;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cat_sends_a_stream_with_its_length() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", content::bytes(600_000)).await;
+    let response = gateway.rpc(&format!("cat?arg={cid}")).send().await.unwrap();
+    assert_eq!(header(&response, "x-stream-output"), "1");
+    assert_eq!(header(&response, "x-content-length"), "600000");
+    assert_eq!(header(&response, "trailer"), "X-Stream-Error");
+    assert_same(&response.bytes().await.unwrap(), &content::bytes(600_000), "cat");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cat_gives_the_part_that_offset_and_length_name() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(600_000);
+    let cid = gateway.add("", content.clone()).await;
+    for (offset, length, expected) in [
+        (Some(0), Some(0), 0..0),
+        (Some(0), None, 0..600_000),
+        (None, Some(5), 0..5),
+        (Some(262_140), Some(10), 262_140..262_150),
+        (Some(599_999), None, 599_999..600_000),
+        (Some(599_999), Some(1_000), 599_999..600_000),
+        (Some(600_000), None, 600_000..600_000),
+        (Some(9_999_999), Some(5), 0..0),
+        (Some(u64::MAX), Some(u64::MAX), 0..0),
+    ] {
+        let mut command = format!("cat?arg={cid}");
+        command.extend(offset.map(|offset| format!("&offset={offset}")));
+        command.extend(length.map(|length| format!("&length={length}")));
+        let response = gateway.rpc(&command).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{command}");
+        assert_eq!(header(&response, "x-content-length"), expected.len().to_string(), "{command}");
+        assert_same(&response.bytes().await.unwrap(), &content[expected], &command);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cat_joins_several_files_and_counts_over_all_of_them() {
+    let gateway = TestGateway::start().await;
+    let (a, b, c) = (gateway.add("", "0123").await, gateway.add("", "").await, gateway.add("", "456789").await);
+    for (options, expected) in
+        [("", "0123456789"), ("&offset=3&length=3", "345"), ("&offset=4", "456789"), ("&offset=99", "")]
+    {
+        let joined = gateway.rpc_bytes(&format!("cat?arg={a}&arg={b}&arg={c}{options}")).await;
+        assert_eq!(joined, expected, "{options}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cat_of_a_directory_says_what_to_use() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/x", "x")]).await;
+    let message = rpc_failure(gateway.rpc(&format!("cat?arg={root}")).send().await.unwrap()).await;
+    assert!(message.contains("directory"), "{message}");
+}
+
+/// A directory with an entry of each kind, and the content ID of each by name.
+async fn zoo(gateway: &TestGateway) -> (String, Value) {
+    let big = content::bytes(300_000);
+    let form = Form::new().file("d/big", &big).directory("d/dir").symlink("d/link", "big").file("d/small", "hello");
+    let lines = gateway.add_form("", form).await;
+    let ids = lines.iter().map(|line| (line["Name"].as_str().unwrap().to_owned(), line["Hash"].clone())).collect();
+    (hash_of(lines.last().unwrap()), Value::Object(ids))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_tells_type_size_and_target_of_every_entry() {
+    let gateway = TestGateway::start().await;
+    let (root, ids) = zoo(&gateway).await;
+    let expected = json!({"Objects": [{"Hash": root, "Links": [
+        {"Name": "big", "Hash": ids["d/big"], "Size": 300_000, "Type": 2, "Target": ""},
+        {"Name": "dir", "Hash": ids["d/dir"], "Size": 0, "Type": 1, "Target": ""},
+        {"Name": "link", "Hash": ids["d/link"], "Size": 0, "Type": 4, "Target": "big"},
+        {"Name": "small", "Hash": ids["d/small"], "Size": 5, "Type": 2, "Target": ""},
+    ]}]});
+    assert_eq!(gateway.rpc_json(&format!("ls?arg={root}")).await, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_of_several_paths_answers_each_under_the_name_that_was_asked() {
+    let gateway = TestGateway::start().await;
+    let (root, ids) = zoo(&gateway).await;
+    let answer = gateway.rpc_json(&format!("ls?arg=/ipfs/{root}/dir&arg={root}")).await;
+    let objects = answer["Objects"].as_array().unwrap();
+    assert_eq!(objects.len(), 2);
+    assert_eq!(objects[0], json!({"Hash": format!("/ipfs/{root}/dir"), "Links": []}));
+    assert_eq!(objects[1]["Links"].as_array().unwrap().len(), 4);
+    assert_eq!(objects[1]["Links"][1]["Hash"], ids["d/dir"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_streams_one_entry_a_line() {
+    let gateway = TestGateway::start().await;
+    let (root, _) = zoo(&gateway).await;
+    let response = gateway.rpc(&format!("ls?arg={root}&stream=true")).send().await.unwrap();
+    assert_eq!(header(&response, "x-chunked-output"), "1");
+    let lines = ndjson(response).await;
+    let whole = gateway.rpc_json(&format!("ls?arg={root}")).await;
+    let streamed: Vec<_> = lines.iter().map(|line| line["Objects"][0]["Links"][0].clone()).collect();
+    assert!(lines.iter().all(|line| line["Objects"][0]["Hash"] == *root));
+    assert_eq!(Value::from(streamed), whole["Objects"][0]["Links"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_without_types_and_sizes_needs_no_block_but_the_directory() {
+    let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
+    let (root, ids) = zoo(&whole).await;
+    let block = whole.rpc_bytes(&format!("block/get?arg={root}")).await;
+    gateway.put_block("format=v0", block).await;
+    for options in ["resolve-type=false&size=false", "resolve-type=true&size=true"] {
+        let answer = gateway.rpc_json(&format!("ls?arg={root}&{options}")).await;
+        let links = answer["Objects"][0]["Links"].as_array().unwrap();
+        assert_eq!(links.len(), 4, "{options}");
+        assert_eq!(links[0]["Hash"], ids["d/big"]);
+        assert_eq!(links[0]["Type"], 0, "not known");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ls_tells_sizes_of_raw_leaves_and_of_sharded_directories() {
+    let gateway = TestGateway::start().await;
+    let names: Vec<_> = (0..300).map(|i| format!("d/{i:03}")).collect();
+    let form = names.iter().fold(Form::new(), |form, name| form.file(name, name));
+    let options = "cid-version=1&max-directory-links=100";
+    let root = hash_of(gateway.add_form(options, form).await.last().unwrap());
+    let answer = gateway.rpc_json(&format!("ls?arg={root}")).await;
+    let mut links: Vec<Value> = answer["Objects"][0]["Links"].as_array().unwrap().clone();
+    links.sort_by_key(|link| link["Name"].as_str().unwrap().to_owned());
+    assert_eq!(links.len(), 300);
+    for (i, link) in links.iter().enumerate() {
+        assert_eq!((&link["Name"], &link["Size"], &link["Type"]), (&json!(format!("{i:03}")), &json!(5), &json!(2)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_added_is_there_after_a_restart() {
+    let gateway = TestGateway::start().await;
+    let content: Bytes = content::bytes(600_000);
+    let cid = gateway.add("", content.clone()).await;
+    let again = TestGateway::start_on(gateway.stop().await, |_| {}).await;
+    assert_same(&again.rpc_bytes(&format!("cat?arg={cid}")).await, &content, "after the restart");
+}

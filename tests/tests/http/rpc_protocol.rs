@@ -1,0 +1,208 @@
+//! How every command of the Kubo RPC is called, and how it fails.
+
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::harness::{TestGateway, header, rpc_failure};
+use crate::wire::exchange;
+
+const COMMANDS: [&str; 10] =
+    ["add", "cat", "ls", "block/get", "block/put", "block/stat", "id", "version", "stats/bw", "repo/stat"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_are_called_with_post_and_nothing_else() {
+    let gateway = TestGateway::start().await;
+    for command in COMMANDS {
+        let path = format!("/api/v0/{command}?arg=bafkqaaa");
+        for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::PATCH] {
+            let response = gateway.request(method.clone(), &path).send().await.unwrap();
+            assert_eq!(response.status(), 405, "{method} {command}");
+            assert!(header(&response, "allow").contains("POST"), "{method} {command}");
+            assert!(header(&response, "content-type").starts_with("text/plain"), "{method} {command}");
+        }
+        let options = gateway.request(Method::OPTIONS, &path).send().await.unwrap();
+        assert_eq!(options.status(), 204, "{command}");
+        assert!(header(&options, "allow").contains("POST"));
+        assert!(!options.headers().contains_key("access-control-allow-origin"), "no page is let in");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_does_not_exist_is_not_found() {
+    let gateway = TestGateway::start().await;
+    for command in ["nothing", "block", "block/nothing", "add/", "", "ADD", "../health"] {
+        let answer = exchange(&gateway, format!("POST /api/v0/{command} HTTP/1.1\r\nContent-Length: 0")).await;
+        assert_eq!(answer.status, 404, "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_argument_is_a_bad_request_in_text_that_names_it() {
+    let gateway = TestGateway::start().await;
+    for command in ["cat", "ls", "block/get", "block/stat", "block/get?offline=true"] {
+        let response = gateway.rpc(command).send().await.unwrap();
+        assert_eq!(response.status(), 400, "{command}");
+        assert!(header(&response, "content-type").starts_with("text/plain"));
+        assert!(response.text().await.unwrap().contains("is required"), "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_option_that_cannot_be_read_is_a_bad_request_that_names_it() {
+    let gateway = TestGateway::start().await;
+    for (command, name) in [
+        ("cat?arg=bafkqaaa&offset=-1", "offset"),
+        ("cat?arg=bafkqaaa&length=many", "length"),
+        ("ls?arg=bafkqaaa&stream=maybe", "stream"),
+        ("block/stat?arg=bafkqaaa&cid-base=base7", "base7"),
+    ] {
+        let response = gateway.rpc(command).send().await.unwrap();
+        assert_eq!(response.status(), 400, "{command}");
+        assert!(response.text().await.unwrap().contains(name), "{command}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_fails_answers_500_with_message_code_and_type() {
+    let gateway = TestGateway::start().await;
+    let absent = gateway.add("only-hash=true", "absent").await;
+    for (command, named) in [
+        (format!("cat?arg={absent}"), absent.as_str()),
+        (format!("ls?arg={absent}"), &absent),
+        (format!("block/get?arg={absent}"), &absent),
+        (format!("block/stat?arg=/ipfs/{absent}/a"), &absent),
+        ("cat?arg=nonsense".to_owned(), "nonsense"),
+        ("cat?arg=/ipfs/".to_owned(), "/ipfs/"),
+        ("block/get?arg=".to_owned(), "CID"),
+        ("cat?arg=/ipns/example.com".to_owned(), "/ipns"),
+    ] {
+        let response = gateway.rpc(&command).send().await.unwrap();
+        assert!(header(&response, "content-type").starts_with("application/json"), "{command}");
+        let message = rpc_failure(response).await;
+        assert!(message.contains(named), "{command}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_others_may_not_make_a_browser_call_a_command() {
+    let gateway = TestGateway::start().await;
+    let port = gateway.port();
+    let browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)";
+    let own = |host: &str| format!("Origin: http://{host}:{port}");
+    for (headers, status) in [
+        ("User-Agent: curl/8.5.0".to_owned(), 200),
+        ("User-Agent: Go-http-client/1.1".to_owned(), 200),
+        (String::from("Accept: */*"), 200),
+        (own("localhost"), 200),
+        (own("127.0.0.1"), 200),
+        (own("[::1]"), 200),
+        (format!("{}\r\n{browser}", own("localhost")), 200),
+        (format!("Referer: http://127.0.0.1:{port}/ipfs/bafkqaaa/\r\n{browser}"), 200),
+        (browser.to_owned(), 403),
+        (format!("Origin: null\r\n{browser}"), 403),
+        ("Origin: https://evil.example".to_owned(), 403),
+        (format!("Origin: https://evil.example:{port}"), 403),
+        (format!("Origin: http://localhost:{}", port ^ 1), 403),
+        ("Origin: http://localhost".to_owned(), 403),
+        (format!("Origin: http://localhost.evil.example:{port}"), 403),
+        (format!("Origin: http://localhost@evil.example:{port}"), 403),
+        ("Origin: http://192.168.0.1:5001".to_owned(), 403),
+        (format!("Referer: http://evil.example/http://localhost:{port}/"), 403),
+        (format!("Origin: https://evil.example\r\nReferer: http://localhost:{port}/"), 403),
+        ("Origin: \u{fc}".to_owned(), 403),
+    ] {
+        for path in ["/api/v0/version", "/v1/block/batch/has"] {
+            let head = format!("POST {path} HTTP/1.1\r\nContent-Length: 11\r\n{headers}");
+            let answer = exchange_with_body(&gateway, &head, "{\"cids\":[]}").await;
+            assert_eq!(answer, status, "{path} {headers}");
+        }
+    }
+}
+
+async fn exchange_with_body(gateway: &TestGateway, head: &str, body: &str) -> u16 {
+    let mut wire = crate::wire::Wire::connect(gateway).await;
+    wire.send(format!("{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n{body}")).await;
+    wire.answer().await.status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_ids_are_written_in_the_base_that_is_asked_for() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "hello world").await;
+    for (base, expected) in [
+        ("base58btc", "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD"),
+        ("base32", "bafybeihykld7uyxzogax6vgyvag42y7464eywpf55gxi5qpoisibh3c5wa"),
+        ("base16", "f01701220f852c7fa62f971817f54d8a80dcd63fcf7098b3cbde9ae8ec1ee449013ec5db0"),
+    ] {
+        let stat = gateway.rpc_json(&format!("block/stat?arg={cid}&cid-base={base}")).await;
+        assert_eq!(stat["Key"], expected, "{base}");
+        assert_eq!(gateway.add(&format!("cid-base={base}"), "hello world").await, expected, "{base}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_are_paths_in_every_spelling() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/a b/ü.txt", "hello")]).await;
+    for path in [
+        format!("{root}/a%20b/%C3%BC.txt"),
+        format!("/ipfs/{root}/a+b/%C3%BC.txt"),
+        format!("%2Fipfs%2F{root}%2Fa%20b%2F%C3%BC.txt"),
+        format!("ipfs://{root}/a%20b/%C3%BC.txt"),
+    ] {
+        assert_eq!(gateway.rpc_bytes(&format!("cat?arg={path}")).await, "hello", "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn id_is_a_peer_id_that_outlives_a_restart() {
+    let gateway = TestGateway::start().await;
+    let id = gateway.rpc_json("id").await;
+    assert!(id["ID"].as_str().unwrap().starts_with("12D3Koo"), "{id}");
+    assert_eq!(id["ID"].as_str().unwrap().len(), 52);
+    assert!(id["AgentVersion"].as_str().unwrap().contains("ipfrs"));
+    assert!(id["Addresses"].is_array() && id["Protocols"].is_array() && id["PublicKey"].is_string(), "{id}");
+    let repo = gateway.stop().await;
+    let again = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(again.rpc_json("id").await, id);
+    assert_ne!(TestGateway::start().await.rpc_json("id").await["ID"], id["ID"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_has_the_members_that_clients_read() {
+    let gateway = TestGateway::start().await;
+    let version = gateway.rpc_json("version").await;
+    for member in ["Version", "Commit", "Repo", "System", "Golang"] {
+        assert!(version[member].is_string(), "{member}: {version}");
+    }
+    assert_eq!(version["Version"], env!("CARGO_PKG_VERSION"));
+    assert!(version["System"].as_str().unwrap().ends_with("/linux"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bandwidth_counts_at_least_the_bytes_that_were_moved() {
+    const MOVED: u64 = 5_000_000;
+    let gateway = TestGateway::start().await;
+    let totals = |stats: Value| (stats["TotalIn"].as_u64().unwrap(), stats["TotalOut"].as_u64().unwrap());
+    let before = totals(gateway.rpc_json("stats/bw").await);
+    let cid = gateway.add("", crate::content::bytes(usize::try_from(MOVED).unwrap())).await;
+    let added = totals(gateway.rpc_json("stats/bw").await);
+    assert!(added.0 >= before.0 + MOVED, "{before:?} {added:?}");
+    assert!(added.1 < before.1 + MOVED, "nothing of that size went out: {before:?} {added:?}");
+    gateway.content(&format!("/ipfs/{cid}")).await;
+    let stats = gateway.rpc_json("stats/bw").await;
+    assert!(stats["RateIn"].is_f64() && stats["RateOut"].is_f64(), "{stats}");
+    let fetched = totals(stats);
+    assert!(fetched.1 >= added.1 + MOVED, "{added:?} {fetched:?}");
+    assert!(fetched.1 < added.1 + MOVED + MOVED / 10, "counted once: {added:?} {fetched:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repo_stat_counts_blocks_and_bytes() {
+    let gateway = TestGateway::start().await;
+    gateway.add("raw-leaves=true", crate::content::bytes(600_000)).await;
+    let stat = gateway.rpc_json("repo/stat").await;
+    assert_eq!(stat["NumObjects"], 4);
+    assert!(stat["RepoSize"].as_u64().unwrap() >= 600_000, "{stat}");
+    assert_eq!(stat["RepoPath"], gateway.repo().path().to_str().unwrap());
+}
