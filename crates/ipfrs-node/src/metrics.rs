@@ -54,24 +54,31 @@ impl Metrics {
         let counts = vec![1.0, 10.0, 50.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0];
         let bytes = vec![1_024.0, 16_384.0, 65_536.0, 262_144.0, 524_288.0, 1_048_576.0, 2_097_152.0];
         let streams = r.gauges("ipfrs_streaming_operations_active", "Open streams", "direction")?;
+        let block_errors = r.counters("ipfrs_block_errors_total", "Failed block operations", "operation")?;
+        let batch_size = r.histograms("ipfrs_batch_operation_size", "Blocks per batch", "operation", counts)?;
+        let batch_duration =
+            r.histograms("ipfrs_batch_operation_duration_seconds", "Time per batch", "operation", seconds.clone())?;
+        // Families that nobody has used yet are shown with zeros, so that alerts on them work from the start.
+        for operation in ["get", "put", "has"] {
+            batch_size.with_label_values(&[operation]);
+            batch_duration.with_label_values(&[operation]);
+        }
+        for operation in ["get", "put", "has", "delete"] {
+            block_errors.with_label_values(&[operation]);
+        }
         let hits = r.counters("ipfrs_cache_hits_total", "Cache lookups answered", "cache")?;
         let misses = r.counters("ipfrs_cache_misses_total", "Cache lookups not answered", "cache")?;
         Ok(Self {
             blocks_retrieved: r.counter("ipfrs_blocks_retrieved_total", "Blocks read from the store")?,
             blocks_stored: r.counter("ipfrs_blocks_stored_total", "Blocks written to the store")?,
-            block_errors: r.counters("ipfrs_block_errors_total", "Failed block operations", "operation")?,
+            block_errors,
             block_retrieval: r.histogram(
                 "ipfrs_block_retrieval_duration_seconds",
                 "Time to have one block's bytes in memory",
-                seconds.clone(),
-            )?,
-            batch_size: r.histograms("ipfrs_batch_operation_size", "Blocks per batch", "operation", counts)?,
-            batch_duration: r.histograms(
-                "ipfrs_batch_operation_duration_seconds",
-                "Time per batch",
-                "operation",
                 seconds,
             )?,
+            batch_size,
+            batch_duration,
             upload_bytes: r.counter("ipfrs_upload_bytes_total", "Payload bytes imported")?,
             download_bytes: r.counter("ipfrs_download_bytes_total", "Payload bytes of files streamed out")?,
             downloads_active: streams.with_label_values(&["download"]),
