@@ -173,6 +173,15 @@ impl Node {
         MeteredStream { reader, metrics }
     }
 
+    /// The first piece of a span of a file, for a look at it: nothing of it counts as a download.
+    ///
+    /// # Errors
+    /// As the stream of [`Self::read`].
+    pub async fn peek(&self, file: &FileContent, span: Span) -> Result<Bytes> {
+        let mut reader = DagReader::new(self.inner.store.clone(), &file.0, span, &self.inner.config.streaming);
+        reader.next().await.unwrap_or_else(|| Ok(Bytes::new()))
+    }
+
     /// Counts bytes of a file that were given out without a stream.
     pub fn count_download(&self, bytes: usize) {
         self.inner.metrics.download_bytes.inc_by(bytes as u64);

@@ -38,7 +38,7 @@ impl Payload {
         let span = Span { start: 0, len: self.size().min(SNIFF_BYTES) };
         match (self.slice(span), self) {
             (Some(head), _) => Some(head),
-            (None, Self::File(file)) => node.read(file, span).next().await?.ok(),
+            (None, Self::File(file)) => node.peek(file, span).await.ok(),
             (None, Self::Bytes(_)) => None,
         }
     }
