@@ -6,10 +6,12 @@
 
 mod add_files;
 mod add_trees;
+mod arrows;
 mod batch_get;
 mod batch_put;
 mod car;
 mod content;
+mod daemon;
 mod gateway_directories;
 mod gateway_headers;
 mod gateway_paths;
@@ -17,7 +19,9 @@ mod gateway_ranges;
 mod harness;
 mod missing_blocks;
 mod multipart;
+mod observability;
 mod rpc_blocks;
 mod rpc_files;
 mod rpc_protocol;
+mod sockets;
 mod wire;

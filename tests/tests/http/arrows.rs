@@ -1,0 +1,70 @@
+//! The order of the crates: each may use those before it, and nobody else.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What each crate may depend on, of the workspace's own. `core <- store, unixfs <- stream <- node <- front-ends <-
+/// interface <- shells`: front-ends know the Node and no store.
+const ARROWS: [(&str, &[&str]); 8] = [
+    ("ipfrs-core", &[]),
+    ("ipfrs-store", &["ipfrs-core"]),
+    ("ipfrs-unixfs", &["ipfrs-core"]),
+    ("ipfrs-stream", &["ipfrs-core", "ipfrs-store", "ipfrs-unixfs"]),
+    ("ipfrs-node", &["ipfrs-core", "ipfrs-store", "ipfrs-unixfs", "ipfrs-stream"]),
+    ("ipfrs-http", &["ipfrs-core", "ipfrs-node"]),
+    // Its listeners use the stream's socket.
+    ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-http"]),
+    ("ipfrs-cli", &["ipfrs-interface"]),
+];
+
+/// The workspace's own crates under `crates/`, each with the crates that it depends on outside its tests.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let crates = packages.filter(|package| package["manifest_path"].as_str().unwrap().contains("/crates/"));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    crates
+        .map(|package| {
+            let all = package["dependencies"].as_array().unwrap().iter();
+            let kept = all.filter(|dependency| dependency["kind"].is_null() || dependency["kind"] == "build");
+            (text(&package["name"]), kept.map(|dependency| text(&dependency["name"])).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn every_crate_depends_only_on_those_that_its_place_allows() {
+    let dependencies = dependencies();
+    let arrows = BTreeMap::from(ARROWS);
+    for (name, found) in &dependencies {
+        let allowed = arrows.get(name.as_str()).unwrap_or_else(|| panic!("{name} has no place in the order yet"));
+        for dependency in found.iter().filter(|dependency| dependency.starts_with("ipfrs-")) {
+            assert!(allowed.contains(&dependency.as_str()), "{name} may not depend on {dependency}");
+        }
+    }
+    for name in arrows.keys() {
+        assert!(dependencies.contains_key(*name), "{name} is gone");
+    }
+}
+
+#[test]
+fn values_know_no_runtime_and_only_front_ends_know_http() {
+    for (name, found) in dependencies() {
+        let knows = |library: &str| found.iter().any(|dependency| dependency == library);
+        match name.as_str() {
+            "ipfrs-core" => assert!(!knows("tokio") && !knows("futures"), "{name} does no I/O"),
+            "ipfrs-store" | "ipfrs-unixfs" | "ipfrs-stream" | "ipfrs-node" => {
+                assert!(!knows("http") && !knows("hyper") && !knows("axum"), "{name} knows nothing of HTTP");
+            }
+            _ => {}
+        }
+    }
+}

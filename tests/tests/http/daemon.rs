@@ -1,0 +1,75 @@
+//! What the daemon refuses to do, and what it leaves in its repo.
+
+use std::fs;
+
+use ipfrs_core::ErrorKind;
+use ipfrs_interface::{Config, Gateway};
+
+use crate::harness::TestGateway;
+
+fn config(host: &str) -> Config {
+    let mut config = Config::default();
+    (config.server.host, config.server.port) = (host.to_owned(), 0);
+    config
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_but_loopback_is_listened_on_unless_that_was_allowed() {
+    for host in ["0.0.0.0", "::"] {
+        let repo = tempfile::tempdir().unwrap();
+        let error = Gateway::bind(&config(host), repo.path()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Forbidden, "{host}");
+        assert!(error.message().contains("allow_unauthenticated"), "it says how: {error}");
+        assert!(!repo.path().join("api").exists());
+    }
+    let repo = tempfile::tempdir().unwrap();
+    let mut allowed = config("0.0.0.0");
+    allowed.server.allow_unauthenticated = true;
+    let mut gateway = Gateway::bind(&allowed, repo.path()).await.unwrap();
+    gateway.shutdown();
+    gateway.join().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_way_to_say_loopback_is_listened_on() {
+    for host in ["127.0.0.1", "localhost", "127.0.0.2"] {
+        let gateway = TestGateway::start_with(|config| config.server.host = host.to_owned()).await;
+        assert!(gateway.address().ip().is_loopback(), "{host}");
+        assert_eq!(gateway.get("/health/live").await.status(), 200, "{host}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_repo_names_the_daemon_while_it_runs_and_no_second_one_gets_in() {
+    let gateway = TestGateway::start().await;
+    let api = gateway.repo().path().join("api");
+    assert_eq!(fs::read_to_string(&api).unwrap().trim(), gateway.url(""));
+    let error = Gateway::bind(&config("127.0.0.1"), gateway.repo().path()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(error.message().contains(&std::process::id().to_string()), "it says who holds it: {error}");
+    assert!(api.exists(), "the first one's");
+    let repo = gateway.stop().await;
+    assert!(!repo.path().join("api").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_in_use_is_named() {
+    let gateway = TestGateway::start().await;
+    let repo = tempfile::tempdir().unwrap();
+    let mut config = config("127.0.0.1");
+    config.server.port = gateway.port();
+    let error = Gateway::bind(&config, repo.path()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.message().contains(&gateway.port().to_string()), "{error}");
+    config.server.port = 0;
+    // The failed attempt has let go of the repo.
+    drop(Gateway::bind(&config, repo.path()).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_is_a_command_that_is_answered_first() {
+    let gateway = TestGateway::start().await;
+    assert_eq!(gateway.rpc("shutdown").send().await.unwrap().status(), 200);
+    let repo = gateway.stop().await;
+    assert!(!repo.path().join("api").exists());
+}

@@ -1,0 +1,183 @@
+//! Health and metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ipfrs_http::Lifecycle;
+use ipfrs_interface::Config;
+use ipfrs_node::Node;
+use prometheus::Registry;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::car::raw_cid;
+use crate::content;
+use crate::harness::{TestGateway, header};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_tells_liveness_readiness_version_and_size() {
+    let gateway = TestGateway::start().await;
+    for path in ["/health", "/health/live", "/health/ready"] {
+        let response = gateway.get(path).await;
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(header(&response, "cache-control"), "no-store", "{path}");
+        let body: Value = response.json().await.unwrap();
+        assert!(body["status"].is_string(), "{path}: {body}");
+        let wrong = gateway.request(Method::POST, path).send().await.unwrap();
+        assert_eq!(wrong.status(), 405, "{path}");
+        assert!(header(&wrong, "allow").contains("GET"), "{path}");
+    }
+    let before = gateway.blocks().await;
+    gateway.add("", "x").await;
+    assert_eq!(gateway.blocks().await, before + 1);
+    let health: Value = gateway.get("/health").await.json().await.unwrap();
+    assert_eq!(health["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_is_503_until_the_daemon_welcomes_requests_and_again_while_it_drains() {
+    let (repo, config, registry) = (tempfile::tempdir().unwrap(), Config::default(), Registry::new());
+    let node = Node::open(repo.path(), config.store.clone(), config.node(), "a test", &registry).await.unwrap();
+    let lifecycle = Lifecycle::new();
+    let app = ipfrs_http::app(node.clone(), &config.gateway, 8080, lifecycle.clone(), &registry).unwrap();
+    let status = async |path: &str| {
+        let request = http::Request::get(path).body(String::new()).unwrap();
+        app.router.clone().oneshot(request).await.unwrap().status().as_u16()
+    };
+    assert_eq!((status("/health/ready").await, status("/health/live").await), (503, 200), "before");
+    lifecycle.set_ready();
+    assert_eq!((status("/health/ready").await, status("/health").await), (200, 200), "while it serves");
+    lifecycle.drain();
+    assert_eq!((status("/health/ready").await, status("/health/live").await), (503, 200), "at the end");
+    node.close().await.unwrap();
+}
+
+/// The value of every sample by its name with labels.
+async fn samples(gateway: &TestGateway) -> BTreeMap<String, f64> {
+    let text = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| line.rsplit_once(' ').unwrap())
+        .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
+        .collect()
+}
+
+/// The sum of all samples of a family, whatever their labels.
+fn sum(samples: &BTreeMap<String, f64>, family: &str) -> f64 {
+    let of_family = samples.iter().filter(|(name, _)| name.split('{').next() == Some(family));
+    of_family.map(|(_, value)| value).sum()
+}
+
+/// Something of everything that the families count.
+async fn use_everything(gateway: &TestGateway) -> String {
+    let cid = gateway.add("", content::bytes(600_000)).await;
+    let root = gateway.add_tree("", &[("d/a/b.txt", "hello world")]).await;
+    for path in [format!("/ipfs/{cid}"), format!("/ipfs/{root}/a/b.txt"), format!("/ipfs/{root}/a/b.txt")] {
+        gateway.content(&path).await;
+    }
+    for path in [format!("/ipfs/{root}/missing"), format!("/{cid}"), "/ipfs/nonsense".to_owned()] {
+        assert!(gateway.get(&path).await.status().is_client_error());
+    }
+    gateway.v1_json("block/batch/get", &json!({"cids": [&cid]})).await;
+    gateway.v1_json("block/batch/has", &json!({"cids": [&cid]})).await;
+    let blocks = json!([{"data": STANDARD.encode("x"), "cid": raw_cid(b"x")}]);
+    gateway.v1_json("block/batch/put", &json!({"blocks": blocks})).await;
+    // A codec that no store takes: an operation that fails.
+    let refused = gateway.rpc("block/put?cid-codec=0x300001").body("x").send().await.unwrap();
+    assert_eq!(refused.status(), 500);
+    cid
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_documented_family_is_there_and_moves_when_it_is_used() {
+    let gateway = TestGateway::start().await;
+    let before = samples(&gateway).await;
+    use_everything(&gateway).await;
+    let after = samples(&gateway).await;
+    for (family, least) in [
+        ("ipfrs_http_requests_total", 12.0),
+        ("ipfrs_http_request_duration_seconds_count", 12.0),
+        ("ipfrs_http_request_duration_seconds_sum", 0.000_001),
+        ("ipfrs_http_request_size_bytes_sum", 600_000.0),
+        ("ipfrs_http_response_size_bytes_sum", 600_000.0),
+        ("ipfrs_http_connections_active", 0.0),
+        ("ipfrs_blocks_retrieved_total", 5.0),
+        ("ipfrs_blocks_stored_total", 8.0),
+        ("ipfrs_block_errors_total", 1.0),
+        ("ipfrs_block_retrieval_duration_seconds_count", 1.0),
+        ("ipfrs_batch_operation_size_count", 3.0),
+        ("ipfrs_batch_operation_size_sum", 3.0),
+        ("ipfrs_batch_operation_duration_seconds_count", 3.0),
+        ("ipfrs_upload_bytes_total", 600_011.0),
+        ("ipfrs_download_bytes_total", 600_022.0),
+        ("ipfrs_streaming_operations_active", 0.0),
+        ("ipfrs_streaming_chunk_size_bytes_sum", 600_000.0),
+        ("ipfrs_cache_hits_total", 1.0),
+        ("ipfrs_cache_misses_total", 1.0),
+        ("ipfrs_cache_size_bytes", 1.0),
+        ("process_cpu_seconds_total", 0.0),
+        ("process_open_fds", 0.0),
+    ] {
+        assert!(after.keys().any(|name| name.split('{').next() == Some(family)), "{family} is not there");
+        let grown = sum(&after, family) - sum(&before, family);
+        if least > 0.0 {
+            assert!(grown >= least, "{family} grew by {grown}");
+        }
+    }
+    assert!(sum(&after, "ipfrs_http_connections_active") >= 1.0, "the one that asks");
+    assert_eq!(sum(&after, "ipfrs_streaming_operations_active"), 0.0, "nothing is being sent");
+    let root_requests = "ipfrs_http_requests_total{endpoint=\"/api/v0/add\",method=\"POST\",status=\"200\"}";
+    assert_eq!(after.get(root_requests), Some(&2.0), "{:?}", after.keys());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_are_counted_once_and_exactly() {
+    let gateway = TestGateway::start().await;
+    for (size, options) in [(10, ""), (600_000, ""), (600_000, "raw-leaves=true")] {
+        let before = samples(&gateway).await;
+        let cid = gateway.add(options, content::bytes(size)).await;
+        let added = samples(&gateway).await;
+        gateway.content(&format!("/ipfs/{cid}")).await;
+        gateway.rpc_bytes(&format!("cat?arg={cid}&offset=1")).await;
+        let fetched = samples(&gateway).await;
+        let grown = |family: &str, from: &BTreeMap<_, _>, to: &BTreeMap<_, _>| sum(to, family) - sum(from, family);
+        assert_eq!(grown("ipfrs_upload_bytes_total", &before, &added), size as f64);
+        assert_eq!(grown("ipfrs_download_bytes_total", &added, &fetched), (2 * size - 1) as f64, "{size} {options}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_are_bounded_whatever_clients_send() {
+    let gateway = TestGateway::start().await;
+    let cid = use_everything(&gateway).await;
+    gateway.request(Method::from_bytes(b"BREW").unwrap(), "/ipfs/bafkqaaa").send().await.unwrap();
+    for path in ["/no/such/route", "/v1/no/such/route", "/api/v0/no/such/command", "/api/v0/no-other-command"] {
+        gateway.request(Method::POST, path).send().await.unwrap();
+    }
+    let samples = samples(&gateway).await;
+    for name in samples.keys() {
+        for bad in [cid.as_str(), "b.txt", "nonsense", "BREW", "such", "no-other", "127.0.0.1"] {
+            assert!(!name.contains(bad), "{name}");
+        }
+    }
+    let endpoints: BTreeSet<_> =
+        samples.keys().filter_map(|name| name.split("endpoint=\"").nth(1)?.split('"').next()).collect();
+    assert!(endpoints.contains("/ipfs/{*path}"), "{endpoints:?}");
+    assert!(endpoints.iter().all(|endpoint| !endpoint.contains("__private")), "{endpoints:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_the_prometheus_text_format_with_the_documented_names() {
+    let gateway = TestGateway::start().await;
+    use_everything(&gateway).await;
+    gateway.get("/metrics").await;
+    let response = gateway.get("/metrics").await;
+    assert_eq!(header(&response, "content-type"), "text/plain; version=0.0.4; charset=utf-8");
+    let text = response.text().await.unwrap();
+    let families: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    assert!(families.iter().all(|family| text.contains(&format!("# HELP {} ", family.split(' ').next().unwrap()))));
+    let ours: Vec<_> = families.into_iter().filter(|family| family.starts_with("ipfrs_")).collect();
+    insta::assert_snapshot!(ours.join("\n"));
+}
