@@ -16,7 +16,8 @@ async fn main() -> anyhow::Result<()> {
         Node::open(&repo, StoreConfig::default(), NodeConfig::default(), "embedded_store", &Registry::new()).await?;
 
     let mut session = node.add(AddOptions::default()).await?;
-    let content = stream::iter([Ok(Bytes::from_static(b"hello, ")), Ok(Bytes::from_static(b"content-addressed world\n"))]);
+    let content =
+        stream::iter([Ok(Bytes::from_static(b"hello, ")), Ok(Bytes::from_static(b"content-addressed world\n"))]);
     session.file("hello.txt", content, |_bytes| {}).await?;
     let added = session.finish().await?;
     println!("{} is {}", added[0].name, added[0].cid);

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::site::{NGINX, Site, Target};
+use crate::nginx::NGINX;
+use crate::site::{Site, Target};
 
 /// Something that is measured once in each round.
 pub(crate) trait Measurement {
@@ -107,17 +108,16 @@ pub(crate) fn seconds_each(time: Duration, mut work: impl FnMut() -> Result<()>)
     }
 }
 
-/// The median of each server but nginx divided by that of nginx, as goals of at least `least`. Empty without nginx.
-pub(crate) fn goals_beside_nginx(what: &str, targets: &[(&'static str, &Series)], least: f64) -> Vec<Goal> {
-    let Some((_, nginx)) = targets.iter().find(|(name, _)| *name == NGINX) else { return Vec::new() };
-    let others = targets.iter().filter(|(name, _)| *name != NGINX);
-    others
-        .map(|(name, series)| Goal {
-            what: format!("{what}: {name} / nginx"),
-            ratio: series.median() / nginx.median(),
-            least,
-        })
-        .collect()
+/// The median of each server but nginx divided by the best of nginx, as goals of at least `least`. Empty without nginx.
+pub(crate) fn goals_beside_nginx(what: &str, servers: &[(&'static str, &Series)], least: f64) -> Vec<Goal> {
+    let (nginx, others): (Vec<_>, Vec<_>) = servers.iter().partition(|(name, _)| name.starts_with(NGINX));
+    let Some(best) = nginx.iter().map(|(_, series)| series.median()).max_by(f64::total_cmp) else { return Vec::new() };
+    let goal = |(name, series): &(&str, &Series)| Goal {
+        what: format!("{what}: {name} / best of nginx"),
+        ratio: series.median() / best,
+        least,
+    };
+    others.iter().map(goal).collect()
 }
 
 /// The names of the servers, in their order.

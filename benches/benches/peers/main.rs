@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     let done = match options::parse(env::args().skip(1)) {
         Ok(Asked::Compare(options)) => compare(options),
         Ok(Asked::Serve { repo, workers }) => serve::serve(&repo, workers),
+        Ok(Asked::Become(command)) => process::become_program(&command),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
     };

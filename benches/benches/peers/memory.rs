@@ -3,8 +3,9 @@
 use anyhow::Result;
 
 use crate::figures::{Measurement, Series, Table};
+use crate::nginx::NGINX;
 use crate::process::memory;
-use crate::site::{NGINX, Site};
+use crate::site::Site;
 
 pub(crate) struct MemoryUse {
     servers: Vec<Server>,

@@ -14,12 +14,18 @@ const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FILE] [--requ
 
 environment: ROUNDS (5), FILE_MIB (1024), SECONDS (3, of each run of wrk)";
 
+/// First arguments of children of this program.
+pub(crate) const SERVE: &str = "serve";
+pub(crate) const BECOME: &str = "become";
+
 /// What this process is to do.
 pub(crate) enum Asked {
     /// Compare.
     Compare(Options),
     /// Be the gateway that is compared.
     Serve { repo: PathBuf, workers: Option<usize> },
+    /// Be a program that ends with the process that started it.
+    Become(Vec<String>),
     /// Another bench target is meant.
     Nothing,
 }
@@ -49,7 +55,8 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
     let (mut require_peers, mut write, mut is_bench, mut is_test) = (env::var_os("CI").is_some(), None, false, false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "serve" => return serve(arguments),
+            SERVE => return serve(arguments),
+            BECOME => return Ok(Asked::Become(arguments.collect())),
             "--require-peers" => require_peers = true,
             "--write" => {
                 let path = arguments.next().context("--write names no file")?;

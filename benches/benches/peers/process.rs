@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::param::clock_ticks_per_second;
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
 /// How often a process is looked at while something is expected of it.
 pub(crate) const POLL: Duration = Duration::from_millis(10);
@@ -28,6 +29,14 @@ pub(crate) fn raise_open_file_limit() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")
+}
+
+/// Becomes another program that is ended when the process that started this one is gone, however that came about.
+/// Returns only when it cannot.
+pub(crate) fn become_program(command: &[String]) -> Result<()> {
+    let (program, arguments) = command.split_first().context("no program is named")?;
+    set_parent_process_death_signal(Some(Signal::TERM)).context("the end of the parent cannot be watched")?;
+    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be run"))
 }
 
 /// CPU seconds, user and system, that `pids` have used so far, in steps of the system's clock (10 ms as a rule).

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use ipfrs_interface::Gateway;
 use tokio::runtime::Builder;
 
+use crate::options::SERVE;
 use crate::process::has_ended;
 
 /// How long threads that work on files may take to notice the end.
@@ -28,7 +29,7 @@ impl GatewayProcess {
     pub(crate) fn start(repo: &Path, workers: Option<usize>) -> Result<Self> {
         let log = log_of(repo);
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
-        command.arg("serve").arg(repo).args(workers.map(|workers| workers.to_string()));
+        command.arg(SERVE).arg(repo).args(workers.map(|workers| workers.to_string()));
         // What the tester's own settings would change.
         command.env_remove("RUST_LOG");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);

@@ -13,7 +13,6 @@ use crate::options::Options;
 use crate::process::version;
 use crate::serve::GatewayProcess;
 
-pub(crate) const NGINX: &str = "nginx";
 pub(crate) const SMALL_BYTES: usize = 1_024;
 const MIB: u64 = 1_024 * 1_024;
 
@@ -119,14 +118,11 @@ fn fill(repo: &Path, large: &Path, small: &Path) -> Result<Added> {
 fn targets(gateway: &GatewayProcess, nginx: Option<&Nginx>, added: &Added) -> (Vec<Target>, Vec<Target>) {
     let (mut large, mut small) = (Vec::new(), Vec::new());
     if let Some(nginx) = nginx {
-        let served = |path: &str| Target {
-            name: NGINX,
-            address: nginx.address(),
-            path: path.to_owned(),
-            pids: nginx.workers().to_vec(),
-        };
-        large.push(served("/large"));
-        small.push(served("/small"));
+        for (name, address) in nginx.servers() {
+            let served = |path: &str| Target { name, address, path: path.to_owned(), pids: nginx.workers().to_vec() };
+            large.push(served("/large"));
+            small.push(served("/small"));
+        }
     }
     let served = |name, cid: &str| Target {
         name,

@@ -64,8 +64,8 @@ impl Measurement for SmallGets {
                     connections.to_string(),
                     server.name.to_owned(),
                     load.per_second.show(0),
-                    load.p50_ms.show(2),
-                    load.p99_ms.show(2),
+                    load.p50_ms.show(3),
+                    load.p99_ms.show(3),
                     format!("{:.0}", load.errors.max()),
                 ]
             })

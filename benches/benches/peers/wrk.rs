@@ -30,8 +30,8 @@ fn parse(text: &str) -> Result<Run> {
     let per_second = after("Requests/sec:").and_then(|rate| rate.parse().ok()).context("no rate")?;
     // `Socket errors: connect 0, read 0, write 0, timeout 3`
     let errors =
-        after("Socket errors:").unwrap_or_default().split([' ', ',']).filter_map(|word| word.parse::<f64>().ok());
-    Ok(Run { per_second, p50_ms: latency("50%")?, p99_ms: latency("99%")?, errors: errors.sum() })
+        after("Socket errors:").unwrap_or_default().split([' ', ',']).filter_map(|word| word.parse::<u32>().ok());
+    Ok(Run { per_second, p50_ms: latency("50%")?, p99_ms: latency("99%")?, errors: f64::from(errors.sum::<u32>()) })
 }
 
 fn milliseconds(text: &str) -> Option<f64> {

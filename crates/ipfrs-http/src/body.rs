@@ -13,7 +13,7 @@ use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
 /// A body whose length is known before its bytes are. A stream that fails or ends early breaks the body off, which
 /// resets the connection: no client takes a part for the whole.
@@ -204,10 +204,64 @@ impl Drop for Drained {
     }
 }
 
+pin_project! {
+    /// A request's body that fails when the client pauses for too long: what waits for it is needed by others.
+    pub(crate) struct Patient {
+        #[pin]
+        inner: Body,
+        patience: Duration,
+        // Set while there is something to wait for.
+        deadline: Option<Pin<Box<Sleep>>>,
+    }
+}
+
+impl Patient {
+    pub(crate) fn new(inner: Body, patience: Duration) -> Self {
+        Self { inner, patience, deadline: None }
+    }
+}
+
+impl HttpBody for Patient {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = self.project();
+        if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
+            *this.deadline = None;
+            return Poll::Ready(frame);
+        }
+        let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(*this.patience)));
+        ready!(deadline.as_mut().poll(cx));
+        let seconds = this.patience.as_secs();
+        let why = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds): nothing of it was added");
+        Poll::Ready(Some(Err(axum::Error::new(Error::new(ErrorKind::Timeout, why)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// Why a request's body ended early: its own error, where it has one to tell.
+pub(crate) fn broken_body(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
+    while let Some(this) = cause {
+        if let Some(told) = this.downcast_ref::<Error>() {
+            return Error::new(told.kind(), told.message());
+        }
+        cause = this.source();
+    }
+    Error::invalid("the request's body broke off before its end").with_source(error)
+}
+
 /// The pieces of a request's body, with failures in words for the client.
 pub(crate) fn pieces(body: Body) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
-    body.into_data_stream()
-        .map(|piece| piece.map_err(|e| Error::invalid("the request's body broke off before its end").with_source(e)))
+    body.into_data_stream().map(|piece| piece.map_err(|e| broken_body(e.into())))
 }
 
 /// The whole of a request's body.
@@ -225,6 +279,6 @@ pub(crate) async fn whole(body: Body, limit: usize) -> Result<Bytes> {
     match limited.collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(e) if e.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Err(e) => Err(Error::invalid("the request's body broke off before its end").with_source(e)),
+        Err(e) => Err(broken_body(e)),
     }
 }

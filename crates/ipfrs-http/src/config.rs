@@ -9,23 +9,29 @@ use serde::Deserialize;
 pub struct GatewayConfig {
     /// Most ranges that one request may ask for; a request with more gets the whole file, as RFC 9110 (14.2) allows.
     pub max_ranges: usize,
+    /// Seconds that an upload may pause before it is given up.
+    pub upload_idle_seconds: u64,
 }
 
 impl Default for GatewayConfig {
     fn default() -> Self {
-        Self { max_ranges: 32 }
+        Self { max_ranges: 32, upload_idle_seconds: 60 }
     }
 }
 
 impl GatewayConfig {
-    /// Checks the range.
+    /// Checks the ranges.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
     pub fn validate(&self) -> Result<()> {
-        if (1..=1_000).contains(&self.max_ranges) {
-            return Ok(());
+        if !(1..=1_000).contains(&self.max_ranges) {
+            return Err(Error::invalid(format!("gateway.max_ranges = {}: accepted are 1 to 1000", self.max_ranges)));
         }
-        Err(Error::invalid(format!("gateway.max_ranges = {}: accepted are 1 to 1000", self.max_ranges)))
+        if !(1..=86_400).contains(&self.upload_idle_seconds) {
+            let given = self.upload_idle_seconds;
+            return Err(Error::invalid(format!("gateway.upload_idle_seconds = {given}: accepted are 1 to 86400")));
+        }
+        Ok(())
     }
 }

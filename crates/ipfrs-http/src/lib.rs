@@ -1,6 +1,6 @@
 //! The HTTP front-end: the IPFS gateway, the Kubo RPC, the batch API, health and metrics.
 //!
-//! [`app`] builds an [`axum::Router`] over a [`Node`](ipfrs_node::Node); the composition root binds it to sockets.
+//! [`app`] builds a [`Service`] over a [`Node`](ipfrs_node::Node); the composition root binds it to sockets.
 //! Handlers parse, call one method of the Node and render.
 
 mod body;
@@ -14,9 +14,11 @@ mod origin;
 mod request_id;
 mod router;
 mod rpc;
+mod service;
 mod v1;
 
 pub use config::GatewayConfig;
 pub use lifecycle::Lifecycle;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};
+pub use service::{Answering, Service};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -14,10 +14,10 @@ use http::{Method, StatusCode};
 use ipfrs_core::{Error, Result};
 use parking_lot::RwLock;
 use prometheus::core::Collector;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::body::{Drained, Observed};
-use crate::request_id::{RequestId, RequestIds, X_REQUEST_ID};
+use crate::body::{Drained, Observed, Patient};
+use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::router::AppState;
 
 /// Handles of the HTTP metrics. Cloning shares them.
@@ -84,6 +84,17 @@ pub(crate) struct Family {
     duration: Histogram,
     request_size: Histogram,
     response_size: Histogram,
+    /// Of `requests`, those that were answered 200.
+    ok: IntCounter,
+}
+
+impl Family {
+    /// An answer of status 200 whose `bytes` are all handed over at once.
+    pub(crate) fn answered_at_once(&self, bytes: usize, start: Instant) {
+        self.ok.inc();
+        self.response_size.observe(to_f64(bytes as u64));
+        self.duration.observe(start.elapsed().as_secs_f64());
+    }
 }
 
 impl HttpMetrics {
@@ -97,6 +108,7 @@ impl HttpMetrics {
         let family = Arc::new(Family {
             endpoint: endpoint.to_owned(),
             method,
+            ok: self.requests.with_label_values(&[endpoint, method, StatusCode::OK.as_str()]),
             requests: self.requests.clone(),
             duration: self.duration.with_label_values(&labels),
             request_size: self.request_size.with_label_values(&labels),
@@ -129,26 +141,28 @@ fn method_label(method: &Method) -> &'static str {
 pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let endpoint = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str);
     let family = state.metrics.family(endpoint, request.method());
-    observed(&state.request_ids, family, request, |request| next.run(request)).await
+    observed(&state, family, request, |request| next.run(request)).await
 }
 
 /// Gives a request its ID and counts it: once when the head of the answer is known, once when its body has ended. A
 /// handler that panics is a defect, and answers 500.
 pub(crate) async fn observed<A: Future<Output = Response>>(
-    ids: &RequestIds,
+    state: &AppState,
     family: Arc<Family>,
     mut request: Request,
     answer: impl FnOnce(Request) -> A,
 ) -> Response {
     let start = Instant::now();
-    let id = ids.of(request.headers());
+    let id = state.request_ids.of(request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
     if !http_body::Body::is_end_stream(request.body()) {
+        let patience = Duration::from_secs(state.config.upload_idle_seconds);
         let size = family.request_size.clone();
         // A client that waits to be told to send (RFC 9110, 10.1.1) has nothing on its way yet.
         let waits = request.headers().contains_key(http::header::EXPECT);
         request = request.map(|body| {
             let body = if waits { body } else { Body::new(Drained::new(body)) };
+            let body = Body::new(Patient::new(body, patience));
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }

@@ -13,8 +13,9 @@ use prometheus::Registry;
 
 use crate::error::GatewayError;
 use crate::gateway::listing::Listing;
+use crate::gateway::ready::ReadyAnswers;
 use crate::request_id::RequestIds;
-use crate::{GatewayConfig, HttpMetrics, Lifecycle, gateway, health, metrics, rpc, v1};
+use crate::{GatewayConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, rpc, v1};
 
 /// What every handler can reach. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) immutable: HeaderValue,
     /// The fixed parts of directory listings.
     pub(crate) listing: Listing,
+    /// Small files that were asked for before.
+    pub(crate) ready: ReadyAnswers,
 }
 
 impl Deref for AppState {
@@ -55,7 +58,7 @@ impl Deref for AppState {
 #[derive(Debug)]
 pub struct App {
     /// All routes.
-    pub router: Router,
+    pub service: Service,
     /// The metrics that whoever accepts connections keeps.
     pub metrics: HttpMetrics,
 }
@@ -68,7 +71,9 @@ pub fn app(node: Node, config: &GatewayConfig, port: u16, lifecycle: Lifecycle, 
     config.validate()?;
     let metrics = HttpMetrics::register(registry)?;
     let max_age = node.config().cache.max_age_seconds;
+    let ready = ReadyAnswers::new(&node, &metrics);
     let state = AppState(Arc::new(Shared {
+        ready,
         node,
         metrics: metrics.clone(),
         registry: registry.clone(),
@@ -94,8 +99,8 @@ pub fn app(node: Node, config: &GatewayConfig, port: u16, lifecycle: Lifecycle, 
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
         .layer(from_fn_with_state(state.clone(), metrics::observe))
         .route(gateway::ROUTE, any(gateway::handle))
-        .with_state(state);
-    Ok(App { router, metrics })
+        .with_state(state.clone());
+    Ok(App { service: Service { state, router }, metrics })
 }
 
 async fn no_such_route(uri: http::Uri) -> GatewayError {

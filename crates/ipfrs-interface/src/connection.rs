@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response};
-use axum::routing::future::RouteFuture;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use ipfrs_http::{Answering, Service};
 use ipfrs_node::{Bandwidth, Mappings};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
@@ -24,7 +23,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::Service as _;
 
 use crate::ServerConfig;
 use crate::request_log::Logged;
@@ -46,7 +44,7 @@ const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Connections {
     builder: Builder<TokioExecutor>,
-    router: Router,
+    service: Service,
     mappings: Option<Mappings>,
     bandwidth: Bandwidth,
     active: IntGauge,
@@ -68,14 +66,14 @@ struct Drain {
 impl Connections {
     pub(crate) fn new(
         config: &ServerConfig,
-        router: Router,
+        service: Service,
         mappings: Option<Mappings>,
         bandwidth: Bandwidth,
         active: IntGauge,
     ) -> Arc<Self> {
         Arc::new(Self {
             builder: http_builder(config),
-            router,
+            service,
             mappings,
             bandwidth,
             active,
@@ -125,7 +123,7 @@ impl Connections {
             return;
         }
         let has_asked = Arc::new(AtomicBool::new(false));
-        let front = Front { router: self.router.clone(), has_asked: Arc::clone(&has_asked) };
+        let front = Front { service: self.service.clone(), has_asked: Arc::clone(&has_asked) };
         let socket = TokioIo::new(Socket::new(stream, self.mappings.clone(), self.bandwidth.clone()));
         let mut connection = pin!(self.builder.serve_connection(socket, front));
         let mut started = pin!(self.drain.started.cancelled());
@@ -200,20 +198,20 @@ fn http_builder(config: &ServerConfig) -> Builder<TokioExecutor> {
     builder
 }
 
-/// The router as hyper calls it, which also notes that the connection has asked for something.
+/// The front-end as hyper calls it, which also notes that the connection has asked for something.
 #[derive(Debug, Clone)]
 struct Front {
-    router: Router,
+    service: Service,
     has_asked: Arc<AtomicBool>,
 }
 
 impl hyper::service::Service<Request<Incoming>> for Front {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Logged<RouteFuture<Infallible>>;
+    type Future = Logged<Answering>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.has_asked.store(true, Ordering::Relaxed);
-        Logged::new(request, |request| self.router.clone().call(request))
+        Logged::new(request, |request| self.service.answer(request))
     }
 }

@@ -77,7 +77,7 @@ impl Gateway {
         let app = parts.app(config, port, &lifecycle)?;
         let connections = Connections::new(
             &config.server,
-            app.router,
+            app.service,
             node.mappings(),
             node.bandwidth(),
             app.metrics.connections_active,

@@ -30,7 +30,7 @@ impl Local {
         let lifecycle = Lifecycle::new();
         let app = parts.app(config, config.server.port, &lifecycle)?;
         lifecycle.set_ready();
-        Ok(Self { node: parts.node, router: app.router })
+        Ok(Self { node: parts.node, router: app.service.router() })
     }
 
     /// Answers the requests that a daemon would answer.

@@ -22,5 +22,6 @@ pub use ipfrs_store::{Mappings, PutMode, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_unixfs::{Chunker, Profile};
+pub use metrics::CacheMeter;
 pub use node::Node;
 pub use path::ContentPath;

@@ -89,6 +89,10 @@ impl BlockStore for Metered {
         self.inner.stats().await
     }
 
+    fn removals(&self) -> u64 {
+        self.inner.removals()
+    }
+
     fn mappings(&self) -> Option<Mappings> {
         self.inner.mappings()
     }

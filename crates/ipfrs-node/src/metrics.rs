@@ -41,6 +41,8 @@ pub(crate) struct Metrics {
     pub path_misses: IntCounter,
     /// Approximate bytes of each cache.
     pub cache_size: IntGaugeVec,
+    cache_hits: IntCounterVec,
+    cache_misses: IntCounterVec,
     /// Blocks in the store.
     pub store_blocks: IntGauge,
     /// Bytes of the store on disk.
@@ -88,10 +90,33 @@ impl Metrics {
             location_misses: misses.with_label_values(&["location"]),
             path_hits: hits.with_label_values(&["path"]),
             path_misses: misses.with_label_values(&["path"]),
+            cache_hits: hits,
+            cache_misses: misses,
             cache_size: r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?,
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Bytes of the store on disk")?,
         })
+    }
+}
+
+/// What a cache counts.
+#[derive(Debug, Clone)]
+pub struct CacheMeter {
+    /// Lookups that were answered.
+    pub hits: IntCounter,
+    /// Lookups that were not.
+    pub misses: IntCounter,
+    /// Approximate size, in bytes.
+    pub bytes: IntGauge,
+}
+
+impl Metrics {
+    pub(crate) fn cache_meter(&self, cache: &str) -> CacheMeter {
+        CacheMeter {
+            hits: self.cache_hits.with_label_values(&[cache]),
+            misses: self.cache_misses.with_label_values(&[cache]),
+            bytes: self.cache_size.with_label_values(&[cache]),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::config::NodeConfig;
 use crate::files::PathCache;
 use crate::identity::Identity;
 use crate::metered::Metered;
-use crate::metrics::Metrics;
+use crate::metrics::{CacheMeter, Metrics};
 
 /// A block store with everything that front-ends do with it. Cheap to clone: clones are the same node.
 #[derive(Debug, Clone)]
@@ -133,6 +133,18 @@ impl Node {
     #[must_use]
     pub fn mappings(&self) -> Option<Mappings> {
         self.inner.store.mappings()
+    }
+
+    /// A number that changes when blocks go away from the store; see `BlockStore::removals`.
+    #[must_use]
+    pub fn removals(&self) -> u64 {
+        self.inner.store.removals()
+    }
+
+    /// The metrics of a cache that a front-end keeps, by the cache's name.
+    #[must_use]
+    pub fn cache_meter(&self, cache: &'static str) -> CacheMeter {
+        self.inner.metrics.cache_meter(cache)
     }
 
     /// Totals of the store. The gauges that show them are brought up to date at the same time.

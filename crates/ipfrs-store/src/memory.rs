@@ -28,6 +28,7 @@ pub struct MemoryStore {
 struct Contents {
     blocks: BTreeMap<Multihash, (Cid, Bytes)>,
     payload_bytes: u64,
+    removals: u64,
 }
 
 impl Contents {
@@ -45,6 +46,7 @@ impl Contents {
 
     fn remove(&mut self, hash: &Multihash) -> bool {
         let removed = self.blocks.remove(hash);
+        self.removals += u64::from(removed.is_some());
         self.payload_bytes -= removed.as_ref().map_or(0, |(_, data)| data.len() as u64);
         removed.is_some()
     }
@@ -99,6 +101,10 @@ impl BlockStore for MemoryStore {
     async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
         let mut contents = self.contents.write();
         Ok(cids.iter().map(|cid| contents.remove(cid.hash())).collect())
+    }
+
+    fn removals(&self) -> u64 {
+        self.contents.read().removals
     }
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {

@@ -112,6 +112,10 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// Only for failures of the store itself.
     async fn stats(&self) -> Result<Stats>;
 
+    /// A number that changes when blocks go away: bytes that were read before are still what the store would give as
+    /// long as it is the same. It changes before a [`delete_many`](Self::delete_many) that removed something returns.
+    fn removals(&self) -> u64;
+
     /// The mapped files that returned [`Bytes`] may lie in, for sockets that can send from a file; `None` for engines
     /// that map nothing.
     fn mappings(&self) -> Option<Mappings> {

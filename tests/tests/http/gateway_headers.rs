@@ -1,6 +1,6 @@
 //! What the head of a gateway's answer says of content.
 
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 
 use crate::content;
 use crate::harness::{TestGateway, header};
@@ -258,4 +258,38 @@ async fn a_service_worker_may_not_be_registered_for_a_whole_root() {
         let request = gateway.request(Method::GET, &path).header("service-worker", "script");
         assert_eq!(request.send().await.unwrap().status(), status, "{path}");
     }
+}
+
+#[tokio::test]
+async fn asked_again_the_answer_is_the_same_and_conditions_still_count() {
+    let gateway = TestGateway::start().await;
+    let content = b"asked for more than once";
+    let cid = gateway.add("", content.to_vec()).await;
+    let path = format!("/ipfs/{cid}");
+    let steady = |response: &reqwest::Response| {
+        let mut headers = response.headers().clone();
+        headers.remove("date");
+        assert!(headers.remove("x-request-id").is_some());
+        headers
+    };
+    let first = gateway.get(&path).await;
+    let headers = steady(&first);
+    for _ in 0..3 {
+        let again = gateway.get(&path).await;
+        assert_eq!((again.status(), steady(&again)), (StatusCode::OK, headers.clone()));
+        assert_eq!(again.bytes().await.unwrap().as_ref(), content);
+    }
+    let ask = |name: &'static str, value: String| {
+        let request = gateway.request(Method::GET, &path).header(name, value);
+        async { request.send().await.unwrap() }
+    };
+    assert_eq!(ask("if-none-match", format!("\"{cid}\"")).await.status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(ask("range", "bytes=0-4".into()).await.bytes().await.unwrap().as_ref(), b"asked");
+    let block = ask("accept", "application/vnd.ipld.raw".into()).await;
+    assert_eq!(block.headers()["content-type"], "application/vnd.ipld.raw");
+    assert_eq!(ask("x-request-id", "mine".into()).await.headers()["x-request-id"], "mine");
+    assert_eq!(gateway.request(Method::POST, &path).send().await.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert!(gateway.request(Method::HEAD, &path).send().await.unwrap().bytes().await.unwrap().is_empty());
+    let named = gateway.get(&format!("{path}?filename=a.css")).await;
+    assert_eq!(named.headers()["content-type"], "text/css; charset=utf-8");
 }

@@ -44,7 +44,7 @@ async fn readiness_is_503_until_the_daemon_welcomes_requests_and_again_while_it_
     let app = ipfrs_http::app(node.clone(), &config.gateway, 8080, lifecycle.clone(), &registry).unwrap();
     let status = async |path: &str| {
         let request = http::Request::get(path).body(String::new()).unwrap();
-        app.router.clone().oneshot(request).await.unwrap().status().as_u16()
+        app.service.router().oneshot(request).await.unwrap().status().as_u16()
     };
     assert_eq!((status("/health/ready").await, status("/health/live").await), (503, 200), "before");
     lifecycle.set_ready();

@@ -6,6 +6,7 @@ mod disposition;
 pub(crate) mod listing;
 mod payload;
 mod range;
+pub(crate) mod ready;
 mod request;
 
 use axum::extract::{Request, State};
@@ -43,7 +44,7 @@ pub(crate) const ROUTE: &str = "/ipfs/{*path}";
 pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
     let family = state.metrics.family(ROUTE, request.method());
     let answer = |request| answer(state.clone(), request);
-    metrics::observed(&state.request_ids, family, request, answer).await
+    metrics::observed(&state, family, request, answer).await
 }
 
 async fn answer(state: AppState, request: Request) -> Response {
@@ -65,6 +66,7 @@ async fn answer(state: AppState, request: Request) -> Response {
 }
 
 async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
+    let removals = state.node.removals();
     let known = state.node.known(parts.uri.path());
     let request = GatewayRequest::parse(parts, known.as_ref().map(|facts| facts.path.clone()))?;
     let object = match known {
@@ -80,8 +82,12 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
     }
     match &object.kind {
         ObjectKind::File(file) => {
-            let file = Payload::File(file.clone());
-            deserialised(state, &request, &parts.headers, &object, file, request.file_name()).await
+            let payload = Payload::File(file.clone());
+            let answer = deserialised(state, &request, &parts.headers, &object, payload, request.file_name()).await?;
+            if let Some(body) = file.inline() {
+                state.ready.keep(parts, &answer, body, removals);
+            }
+            Ok(answer)
         }
         ObjectKind::Symlink(target) => {
             let mut answer = Answer::new(state, &request, &object, etag(&object, ""));

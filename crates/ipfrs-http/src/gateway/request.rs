@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use http::header::{ACCEPT, CACHE_CONTROL};
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_node::ContentPath;
 use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
+
+/// What a browser says when it fetches the script of a service worker.
+pub(super) const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
 
 /// The form in which content is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +107,7 @@ fn normalised(raw: &str) -> Cow<'_, str> {
 /// the scope it would get.
 fn check_service_worker(raw_path: &str, headers: &HeaderMap) -> Result<()> {
     let is_root = raw_path.strip_prefix("/ipfs/").is_some_and(|rest| !rest.contains('/'));
-    if is_root && headers.get("service-worker").is_some_and(|value| value == "script") {
+    if is_root && headers.get(SERVICE_WORKER).is_some_and(|value| value == "script") {
         return Err(Error::invalid("a service worker cannot be registered for this scope"));
     }
     Ok(())
@@ -140,7 +143,7 @@ fn format_by_name(name: &str) -> Result<Format> {
 }
 
 /// A gateway answers HTML and files unless a client names a format that it offers.
-fn format_by_accept(headers: &HeaderMap) -> Format {
+pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
     let names_raw = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         value.split(',').any(|media| media.split(';').next().is_some_and(|m| m.trim() == "application/vnd.ipld.raw"))
     });

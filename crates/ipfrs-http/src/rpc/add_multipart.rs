@@ -9,6 +9,7 @@ use ipfrs_node::AddSession;
 use percent_encoding::percent_decode_str;
 
 use super::add::Reporter;
+use crate::body::broken_body;
 
 /// Longest target of a symlink.
 const MAX_TARGET_BYTES: usize = 4_096;
@@ -38,6 +39,7 @@ pub(super) fn broken(error: multer::Error) -> Error {
         | multer::Error::IncompleteHeaders => {
             Error::invalid("the multipart body was cut off before its end: nothing of the last file was added")
         }
+        multer::Error::StreamReadFailed(cause) => broken_body(cause),
         other => Error::invalid(format!("the multipart body is malformed: {other}")).with_source(other),
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn get(
     let as_car = names_car(request.headers(), ACCEPT);
     let answer = async {
         let asked = read(&state, request).await?;
-        if as_car { car_answer(&state, asked).await } else { json_answer(&state, asked).await }
+        if as_car { car_answer(&state, asked) } else { json_answer(&state, asked) }
     };
     answer.await.map_err(|e| Problem::new(e, &id))
 }
@@ -60,11 +60,11 @@ async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
     Ok(asked)
 }
 
-async fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
+fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
     let cids = asked.iter().enumerate().map(|(index, text)| {
         parse_cid(text).map_err(|e| Error::invalid(format!("cids[{index}]: {e}; a CAR answer has no place for errors")))
     });
-    let blocks = state.node.batch_get(cids.collect::<Result<_>>()?).await?;
+    let blocks = state.node.batch_get(cids.collect::<Result<_>>()?)?;
     let frames = blocks.flat_map(|(cid, block)| {
         let frame = match block {
             Ok(data) => car::frame(&cid, data).map(Ok).into(),
@@ -81,7 +81,7 @@ async fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
     Ok((headers, Chunked::body(whole.boxed(), false)).into_response())
 }
 
-async fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
+fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
     let (mut cids, mut texts, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for text in asked {
         match parse_cid(&text) {
@@ -92,7 +92,7 @@ async fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
             Err(e) => errors.push(ItemError { cid: text, code: e.kind().code(), error: e.to_string() }),
         }
     }
-    let blocks = state.node.batch_get(cids).await?.zip(stream::iter(texts));
+    let blocks = state.node.batch_get(cids)?.zip(stream::iter(texts));
     let blocks = blocks.map(|((_, block), text)| (text, block)).boxed();
     let writer = JsonWriter { blocks, errors, written: 0, is_open: false, is_over: false };
     let body = Body::from_stream(stream::unfold(writer, |mut writer| async move {

@@ -158,6 +158,10 @@ impl BlockStore for PackStore {
         self.queue.delete(&self.shared, keys).await
     }
 
+    fn removals(&self) -> u64 {
+        self.shared.removals()
+    }
+
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
         let pages = stream::try_unfold((self.clone(), None), |(store, after)| async move {
             let (cids, last) = store.blocking(move |shared| shared.page(after.as_deref())).await?;

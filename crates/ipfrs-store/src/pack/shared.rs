@@ -27,6 +27,8 @@ pub(super) struct Shared {
     pub(super) mappings: Mappings,
     /// For [`Stats`].
     pub(super) totals: StoredTotals,
+    /// For [`BlockStore::removals`](crate::BlockStore::removals).
+    removals: AtomicU64,
     packs: RwLock<BTreeMap<u32, Arc<Pack>>>,
     /// `None` once closed.
     open: RwLock<Option<Open>>,
@@ -68,6 +70,7 @@ impl Shared {
             options,
             mappings,
             totals,
+            removals: AtomicU64::new(0),
             packs: RwLock::new(packs),
             open: RwLock::new(Some(Open { index: Some(index), _lock: lock })),
         })
@@ -149,6 +152,16 @@ impl Shared {
     pub(super) fn add_pack(&self, pack: Arc<Pack>) {
         self.totals.add_pack_bytes(u64::from(pack.end()));
         self.packs.write().insert(pack.number(), pack);
+    }
+
+    /// How often blocks have gone away.
+    pub(super) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
+    }
+
+    /// Blocks have gone away; to be called before anybody is told so.
+    pub(super) fn count_removal(&self) {
+        self.removals.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn stats(&self) -> Stats {

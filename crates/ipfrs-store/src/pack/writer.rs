@@ -220,6 +220,9 @@ impl Writer {
         let Group { mut batch, answers } = group;
         let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch) };
         if committed.is_ok() {
+            if answers.iter().any(|answer| matches!(answer, Answer::Delete(..))) {
+                self.shared.count_removal();
+            }
             self.shared.cache.apply(batch.into_changes());
         }
         for answer in answers {

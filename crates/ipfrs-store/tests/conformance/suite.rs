@@ -169,7 +169,9 @@ pub(super) async fn deleted_blocks_are_gone_and_can_be_put_again(store: Store) {
     assert_holds(&*store, &blocks).await;
     let (gone, kept) = blocks.split_at(100);
     let twice = [*gone[0].cid(), *gone[0].cid(), *block("never there").cid()];
+    let removals = store.removals();
     assert_eq!(store.delete_many(&twice).await.unwrap(), [true, false, false]);
+    assert_ne!(store.removals(), removals);
     assert_eq!(store.delete_many(&cids(&gone[1..])).await.unwrap(), vec![true; 99]);
     assert_lacks(&*store, gone).await;
     assert_eq!(store.has_many(&cids(gone)).await.unwrap(), vec![None; 100]);

@@ -1,0 +1,127 @@
+//! Answers that are ready to send: small files that were asked for before, without conditions.
+//!
+//! For a file of a kilobyte, reading the path, asking the store and making the headers cost more than sending it. What
+//! came of that is kept, and given again while no block has gone away from the store. Bodies are slices of mapped
+//! packs: what is kept of them is a reference.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http::header::{IF_NONE_MATCH, RANGE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use ipfrs_node::{CacheMeter, Node};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::ROUTE;
+use super::request::{Format, SERVICE_WORKER, format_by_accept};
+use crate::metrics::{Family, HttpMetrics};
+use crate::request_id::{RequestIds, X_REQUEST_ID};
+
+/// Larger bodies gain little.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// A body may leave memory while its answer is kept. Once a second an answer is made anew, which brings it back without
+/// a runtime worker waiting for the disk.
+const RENEW_AFTER_SECONDS: u64 = 1;
+
+/// What an entry takes besides its text: headers, mostly.
+const ENTRY_BYTES: u64 = 1_024;
+
+/// The kept answers, by the path as clients write it.
+#[derive(Debug)]
+pub(crate) struct ReadyAnswers {
+    cache: Option<Cache<String, Arc<Ready>, ByText>>,
+    meter: CacheMeter,
+    family: Arc<Family>,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct Ready {
+    headers: HeaderMap,
+    body: Bytes,
+    /// [`Node::removals`] before the file was read.
+    removals: u64,
+    /// When it was last made, in seconds since the start.
+    made: AtomicU64,
+}
+
+#[derive(Debug, Clone)]
+struct ByText;
+
+impl Weighter<String, Arc<Ready>> for ByText {
+    fn weight(&self, path: &String, _: &Arc<Ready>) -> u64 {
+        ENTRY_BYTES + path.len() as u64
+    }
+}
+
+impl ReadyAnswers {
+    pub(crate) fn new(node: &Node, metrics: &HttpMetrics) -> Self {
+        let config = &node.config().cache;
+        let cache = || Cache::with_weighter(config.max_entries, config.max_bytes, ByText);
+        Self {
+            cache: config.enabled.then(cache),
+            meter: node.cache_meter("answer"),
+            family: metrics.family(ROUTE, &Method::GET),
+            started: Instant::now(),
+        }
+    }
+
+    /// The whole answer to a request, where it is ready.
+    pub(crate) fn get<B>(&self, node: &Node, ids: &RequestIds, request: &Request<B>) -> Option<Response> {
+        let cache = self.cache.as_ref()?;
+        if !is_plain(request.method(), request.uri(), request.headers()) {
+            return None;
+        }
+        let start = Instant::now();
+        let Some(ready) = cache.get(request.uri().path()) else {
+            self.meter.misses.inc();
+            return None;
+        };
+        let now = (start - self.started).as_secs();
+        let made = ready.made.load(Ordering::Relaxed);
+        // One request goes the long way, and makes the answer anew; those beside it are answered from here.
+        let is_stale = now >= made + RENEW_AFTER_SECONDS
+            && ready.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_stale || ready.removals != node.removals() {
+            self.meter.misses.inc();
+            return None;
+        }
+        self.meter.hits.inc();
+        let mut response = Response::new(Body::from(ready.body.clone()));
+        *response.headers_mut() = ready.headers.clone();
+        response.headers_mut().insert(X_REQUEST_ID, ids.of(request.headers()));
+        node.count_download(ready.body.len());
+        self.family.answered_at_once(ready.body.len(), start);
+        Some(response)
+    }
+
+    /// Keeps the answer to a request, if it is one that will be asked for again in the same words.
+    pub(super) fn keep(&self, request: &Parts, answer: &Response, body: Bytes, removals: u64) {
+        let Some(cache) = &self.cache else { return };
+        let fits = answer.status() == StatusCode::OK && body.len() <= MAX_BODY_BYTES;
+        if !fits || !is_plain(&request.method, &request.uri, &request.headers) {
+            return;
+        }
+        let made = AtomicU64::new(self.started.elapsed().as_secs());
+        let ready = Ready { headers: answer.headers().clone(), body, removals, made };
+        cache.insert(request.uri.path().to_owned(), Arc::new(ready));
+        self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
+    }
+}
+
+/// Whether nothing but the path decides the answer.
+fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    method == Method::GET
+        && uri.query().is_none()
+        && !headers.contains_key(RANGE)
+        && !headers.contains_key(IF_NONE_MATCH)
+        && !headers.contains_key(SERVICE_WORKER)
+        && format_by_accept(headers) == Format::Deserialised
+}
