@@ -181,3 +181,25 @@ async fn the_page_is_the_prometheus_text_format_with_the_documented_names() {
     let ours: Vec<_> = families.into_iter().filter(|family| family.starts_with("ipfrs_")).collect();
     insta::assert_snapshot!(ours.join("\n"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_metrics_is_what_the_daemon_registers() {
+    let gateway = TestGateway::start().await;
+    gateway.get("/health").await;
+    let text = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
+    let comment = |kind: &'static str| {
+        let lines = text.lines().filter_map(move |line| line.strip_prefix(kind)?.split_once(' '));
+        lines.filter(|(name, _)| name.starts_with("ipfrs_"))
+    };
+    let kinds: BTreeMap<&str, &str> = comment("# TYPE ").collect();
+    let registered: BTreeSet<_> = comment("# HELP ").map(|(name, help)| (name, kinds[name], help)).collect();
+    let page = include_str!("../../../docs/METRICS.md");
+    let documented: BTreeSet<_> = page
+        .lines()
+        .filter_map(|line| {
+            let cells: Vec<_> = line.strip_prefix("| `")?.split(" | ").collect();
+            Some((cells[0].trim_end_matches('`'), cells[1], cells[cells.len() - 1].trim_end_matches(" |")))
+        })
+        .collect();
+    assert_eq!(registered, documented);
+}

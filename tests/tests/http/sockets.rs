@@ -181,3 +181,20 @@ async fn http_2_without_tls_carries_downloads_and_uploads() {
     let range = h2.get(gateway.url(&path)).header("range", "bytes=262140-262150").send().await.unwrap();
     assert_eq!(range.bytes().await.unwrap(), content[262_140..=262_150]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_pauses_for_too_long_is_given_up_and_its_turn_is_free_again() {
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.upload_idle_seconds = 1;
+        config.concurrency.max_concurrent_tasks = 1;
+    })
+    .await;
+    let mut silent = Wire::connect(&gateway).await;
+    silent.send("POST /api/v0/add HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nonly the beginning").await;
+    // It waits for the one turn, which the silent upload has for a second.
+    let added = gateway.add("", "behind it").await;
+    assert_eq!(gateway.content(&format!("/ipfs/{added}")).await, "behind it");
+    let refused = silent.answer().await;
+    assert_eq!(refused.status, 500);
+    assert!(refused.text().contains("the upload paused for 1 s"), "{}", refused.text());
+}
