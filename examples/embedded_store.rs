@@ -22,7 +22,7 @@ async fn main() -> anyhow::Result<()> {
     let added = session.finish().await?;
     println!("{} is {}", added[0].name, added[0].cid);
 
-    let object = node.resolve(&ContentPath::parse(&added[0].cid.to_string())?).await?;
+    let object = node.resolve(ContentPath::parse(&added[0].cid.to_string())?).await?;
     if let ObjectKind::File(file) = &object.kind {
         let mut pieces = node.read(file, Span { start: 7, len: file.size() - 7 });
         while let Some(piece) = pieces.next().await {

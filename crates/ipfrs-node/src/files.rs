@@ -126,10 +126,11 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link; others as `ipfrs_unixfs::resolve`.
-    pub async fn resolve(&self, path: &Arc<ContentPath>) -> Result<Object> {
+    pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
+        let path = path.into();
         let source = BlockStoreSource(self.inner.store.clone());
         let resolved = ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?;
-        let facts = Arc::new(PathFacts::new(path.clone(), resolved.cid, &resolved.roots));
+        let facts = Arc::new(PathFacts::new(path, resolved.cid, &resolved.roots));
         Ok(Object { cid: resolved.cid, facts, block: resolved.data, kind: kind(resolved.node) })
     }
 

@@ -72,7 +72,7 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
     let object = match known {
         Some(facts) => state.node.revisit(facts).await?,
         None => {
-            let object = state.node.resolve(&request.path).await?;
+            let object = state.node.resolve(request.path.clone()).await?;
             state.node.remember(parts.uri.path(), &object.facts);
             object
         }
@@ -161,7 +161,7 @@ async fn directory(
     if !request.ends_with_slash {
         return Ok(redirect_to_slash(request));
     }
-    match state.node.resolve(&request.path.join("index.html").into()).await {
+    match state.node.resolve(request.path.join("index.html")).await {
         Ok(Object { kind: ObjectKind::File(index), .. }) => {
             let index = Payload::File(index);
             return deserialised(state, request, headers, &object, index, Some("index.html")).await;

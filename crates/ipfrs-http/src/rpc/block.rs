@@ -1,7 +1,5 @@
 //! `block/get`, `block/put`, `block/stat`.
 
-use std::sync::Arc;
-
 use axum::extract::{Request, State};
 use bytes::Bytes;
 use futures::stream;
@@ -27,10 +25,10 @@ struct BlockStat {
 
 /// `block/get?arg=cid`: the bytes of a block.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
-    let path = Arc::new(ContentPath::parse(args.one("cid")?)?);
+    let path = ContentPath::parse(args.one("cid")?)?;
     let block = match path.segments() {
         [] => state.node.get_block(path.root()).await?,
-        _ => state.node.resolve(&path).await?.block,
+        _ => state.node.resolve(path).await?.block,
     };
     let length = block.len() as u64;
     Ok(output::bytes(stream::iter([Ok(block)]), length, args.takes_trailers))
@@ -38,10 +36,10 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 
 /// `block/stat?arg=cid`: the size of a block.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
-    let path = Arc::new(ContentPath::parse(args.one("cid")?)?);
+    let path = ContentPath::parse(args.one("cid")?)?;
     let cid = match path.segments() {
         [] => *path.root(),
-        _ => state.node.resolve(&path).await?.cid,
+        _ => state.node.resolve(path).await?.cid,
     };
     let size = state.node.block_size(&cid).await?;
     Ok(output::object(BlockStat { key: args.render.cid(&cid)?, size }))
