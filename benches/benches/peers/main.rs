@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "the report is what this program is for")]
 
 mod batch;
+mod cores;
 mod figures;
 mod large;
 mod memory;

@@ -12,7 +12,8 @@ const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FILE] [--requ
   --write FILE      also put the figures into FILE, between its markers; relative to the workspace
   --require-peers   fail where nginx or wrk is not installed (as when CI is set) instead of leaving it out
 
-environment: ROUNDS (5), FILE_MIB (1024), SECONDS (3, of each run of wrk)";
+environment: ROUNDS (5), FILE_MIB (1024), SECONDS (3, of each run of wrk), PIN (1: a core for the server and another for
+the client; 0: wherever the system puts them)";
 
 /// First arguments of children of this program.
 pub(crate) const SERVE: &str = "serve";
@@ -38,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) file_mib: u64,
     /// Seconds of one run of wrk.
     pub(crate) wrk_seconds: u64,
+    /// Whether servers and clients have a core each.
+    pub(crate) is_pinned: bool,
     /// Whether a missing peer is an error.
     pub(crate) require_peers: bool,
     /// A Markdown file for the figures.
@@ -80,6 +83,7 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
         rounds: number("ROUNDS", rounds)?,
         file_mib: number("FILE_MIB", file_mib)?,
         wrk_seconds: number("SECONDS", seconds)?,
+        is_pinned: number::<u8>("PIN", 1)? != 0,
         require_peers,
         write,
     };

@@ -41,10 +41,11 @@ fn circumstances(site: &Site) -> Result<String> {
     let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("date cannot be run")?;
     let missing = || "no".to_owned();
     Ok(format!(
-        "{date}, {count} cores of {model}, Linux {kernel}, {nginx}, {wrk}. Medians of {rounds} rounds, in parentheses the \
+        "{date}, {count} cores of {model}{pinned}, Linux {kernel}, {nginx}, {wrk}. Medians of {rounds} rounds, in parentheses the \
          least and the largest.\n",
         date = String::from_utf8_lossy(&date.stdout).trim(),
         count = models.len(),
+        pinned = if site.cores.is_pinned() { " (one for the server, another for the client)" } else { "" },
         kernel = kernel.trim(),
         nginx =
             site.nginx_version.as_deref().map_or_else(|| missing() + " nginx", |text| words(text, "nginx version:")),

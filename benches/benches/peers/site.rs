@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use ipfrs_benches::{Client, Multipart, Profile, add_file, get, random, write_random_file};
 use tempfile::TempDir;
 
+use crate::cores::Cores;
 use crate::nginx::Nginx;
 use crate::options::Options;
 use crate::process::version;
@@ -19,6 +20,7 @@ const MIB: u64 = 1_024 * 1_024;
 /// The servers and their files. Dropping it stops them and removes all files.
 pub(crate) struct Site {
     pub(crate) options: Options,
+    pub(crate) cores: Cores,
     /// With one worker, and with the files already in its repo when it started.
     pub(crate) gateway: GatewayProcess,
     pub(crate) nginx: Option<Nginx>,
@@ -66,8 +68,11 @@ impl Site {
         write_random_file(&large_path, options.file_mib)?;
         fs::write(&small_path, random(0, SMALL_BYTES))?;
         let added = fill(&repo, &large_path, &small_path)?;
+        let cores = Cores::new(options.is_pinned)?;
+        cores.for_servers()?;
         let gateway = GatewayProcess::start(&repo, Some(1))?;
         let nginx = nginx_version.as_ref().map(|_| Nginx::start(&directory.path().join("nginx"), &www)).transpose()?;
+        cores.for_clients()?;
         let (large, small) = targets(&gateway, nginx.as_ref(), &added);
         for (targets, path) in [(&large, &large_path), (&small, &small_path)] {
             for target in targets {
@@ -78,7 +83,7 @@ impl Site {
                     .with_context(|| format!("{} serves other bytes", target.name))?;
             }
         }
-        Ok(Self { options, gateway, nginx, nginx_version, wrk_version, large, small, large_path, directory })
+        Ok(Self { options, cores, gateway, nginx, nginx_version, wrk_version, large, small, large_path, directory })
     }
 
     /// Bytes of the large file.

@@ -68,6 +68,8 @@ impl Measurement for Uploads {
     }
 
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
+        // The gateway has all cores here, as users give it.
+        site.cores.for_anything()?;
         let copy = site.scratch("dd");
         self.dd.push(site.large_bytes() as f64 / 1e6 / dd(site.large_path(), &copy)?);
         fs::remove_file(copy)?;
@@ -81,6 +83,7 @@ impl Measurement for Uploads {
         self.peak_resident_mib.push(memory.peak_resident as f64 / f64::from(1 << 20));
         self.anonymous_mib.push(memory.anonymous as f64 / f64::from(1 << 20));
         drop(gateway);
+        site.cores.for_clients()?;
         fs::remove_dir_all(&repo).with_context(|| format!("cannot remove {}", repo.display()))
     }
 
