@@ -119,6 +119,10 @@ pub(crate) struct AddArgs {
     /// How files are cut into blocks: size-BYTES [default: as the profile says]
     #[arg(long)]
     pub(crate) chunker: Option<String>,
+    /// Hash function of content IDs: sha2-256, sha2-512, sha3-256, keccak-256, blake2b-256 or blake3; one that is not
+    /// sha2-256 makes content IDs of version 1 [default: sha2-256]
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) hash: Option<String>,
     /// Set of import parameters: unixfs-v0-2015 or unixfs-v1-2025 [default: import.profile of the configuration]
     #[arg(long)]
     pub(crate) profile: Option<String>,
@@ -182,7 +186,7 @@ pub(crate) struct BlockPutArgs {
     /// Codec of the block: raw, dag-pb, dag-cbor, ... [default: raw]
     #[arg(long, value_name = "CODEC")]
     pub(crate) cid_codec: Option<String>,
-    /// Hash function of the content ID [default: sha2-256]
+    /// Hash function of the content ID, as for `add --hash` [default: sha2-256]
     #[arg(long, value_name = "FUNCTION")]
     pub(crate) mhtype: Option<String>,
 }

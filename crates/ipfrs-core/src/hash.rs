@@ -1,6 +1,10 @@
 //! Hash functions of content IDs, by multicodec code.
 //!
-//! SHA-256 comes from aws-lc-rs, which uses the machine's SHA extensions or vector units.
+//! The functions of the SHA family come from aws-lc-rs, which uses the machine's SHA extensions or vector units; so do
+//! the blake3 and blake2 crates for theirs.
+
+use aws_lc_rs::digest::{Algorithm, SHA3_256, SHA256, SHA512};
+use sha3::Digest;
 
 use crate::limits::MAX_IDENTITY_BYTES;
 use crate::{Cid, Error, Multihash, Result};
@@ -10,7 +14,8 @@ pub const SHA2_256: u64 = 0x12;
 /// Multicodec code of the identity multihash: the digest is the data.
 pub const IDENTITY: u64 = 0x00;
 
-/// A hash function that content IDs may use here. A further one is a variant, a name and an arm of [`digest`].
+/// A hash function that content IDs may use here. A further one is a variant, a row of [`Self::facts`] and an arm of
+/// [`digest`].
 ///
 /// [`digest`]: HashFunction::digest
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -18,30 +23,62 @@ pub enum HashFunction {
     /// SHA2-256, the default everywhere.
     #[default]
     Sha2_256,
+    /// SHA2-512.
+    Sha2_512,
+    /// SHA3-256, as in FIPS 202.
+    Sha3_256,
+    /// Keccak-256 with the padding from before FIPS 202, as Ethereum uses it.
+    Keccak256,
+    /// BLAKE2b with a digest of 32 bytes.
+    Blake2b256,
+    /// BLAKE3 with a digest of 32 bytes.
+    Blake3,
     /// The data itself, for at most [`MAX_IDENTITY_BYTES`] bytes.
     Identity,
 }
 
 impl HashFunction {
     /// Every function, in the order in which messages list them.
-    pub const ALL: [Self; 2] = [Self::Sha2_256, Self::Identity];
+    pub const ALL: [Self; 7] = [
+        Self::Sha2_256,
+        Self::Sha2_512,
+        Self::Sha3_256,
+        Self::Keccak256,
+        Self::Blake2b256,
+        Self::Blake3,
+        Self::Identity,
+    ];
+
+    /// Multicodec code and name (<https://github.com/multiformats/multicodec/blob/master/table.csv>), and bytes of a
+    /// digest.
+    const fn facts(self) -> (u64, &'static str, Option<usize>) {
+        match self {
+            Self::Sha2_256 => (SHA2_256, "sha2-256", Some(32)),
+            Self::Sha2_512 => (0x13, "sha2-512", Some(64)),
+            Self::Sha3_256 => (0x16, "sha3-256", Some(32)),
+            Self::Keccak256 => (0x1b, "keccak-256", Some(32)),
+            Self::Blake2b256 => (0xb220, "blake2b-256", Some(32)),
+            Self::Blake3 => (0x1e, "blake3", Some(32)),
+            Self::Identity => (IDENTITY, "identity", None),
+        }
+    }
 
     /// The multicodec code.
     #[must_use]
     pub fn code(self) -> u64 {
-        match self {
-            Self::Sha2_256 => SHA2_256,
-            Self::Identity => IDENTITY,
-        }
+        self.facts().0
     }
 
     /// The multicodec name, as `--hash` and `mhtype` spell it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Sha2_256 => "sha2-256",
-            Self::Identity => "identity",
-        }
+        self.facts().1
+    }
+
+    /// Bytes of every digest; `None` for identity, whose digests are as long as the data.
+    #[must_use]
+    pub fn digest_bytes(self) -> Option<usize> {
+        self.facts().2
     }
 
     /// The function with this multicodec code.
@@ -73,6 +110,11 @@ impl HashFunction {
     pub fn digest(self, data: &[u8]) -> Result<Multihash> {
         match self {
             Self::Sha2_256 => Ok(sha2_256(data)),
+            Self::Sha2_512 => wrap(self.code(), sha(&SHA512, data).as_ref()),
+            Self::Sha3_256 => wrap(self.code(), sha(&SHA3_256, data).as_ref()),
+            Self::Keccak256 => wrap(self.code(), &sha3::Keccak256::digest(data)),
+            Self::Blake2b256 => wrap(self.code(), &blake2::Blake2b256::digest(data)),
+            Self::Blake3 => wrap(self.code(), blake3::hash(data).as_bytes()),
             Self::Identity if data.len() > MAX_IDENTITY_BYTES => Err(Error::too_large(format!(
                 "an identity multihash holds at most {MAX_IDENTITY_BYTES} bytes, not {}",
                 data.len()
@@ -90,12 +132,15 @@ fn wrap(code: u64, digest: &[u8]) -> Result<Multihash> {
     Multihash::wrap(code, digest).map_err(|e| Error::internal("a digest did not fit its multihash").with_source(e))
 }
 
+fn sha(algorithm: &'static Algorithm, data: &[u8]) -> aws_lc_rs::digest::Digest {
+    aws_lc_rs::digest::digest(algorithm, data)
+}
+
 /// The SHA2-256 multihash of `data`.
 #[must_use]
 pub fn sha2_256(data: &[u8]) -> Multihash {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, data);
     // 32 bytes always fit a multihash of up to 128.
-    wrap(SHA2_256, digest.as_ref()).unwrap_or_default()
+    wrap(SHA2_256, sha(&SHA256, data).as_ref()).unwrap_or_default()
 }
 
 /// Checks that `data` is what `cid` names.

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{
-    Base, Block, ErrorKind, cid_from_bytes, cid_to_string, codec, hash, identity_payload, limits, new_cid, parse_cid,
-    to_base,
+    Base, Block, ErrorKind, Multihash, cid_from_bytes, cid_to_string, codec, hash, identity_payload, limits, new_cid,
+    parse_cid, to_base,
 };
 use proptest::prelude::*;
 
@@ -60,6 +60,85 @@ fn a_block_is_verified_and_bounded() {
     assert!(Block::hash(1, codec::RAW, HashFunction::Sha2_256, largest).is_ok());
     let over = Bytes::from(vec![0; limits::MAX_BLOCK_BYTES + 1]);
     assert_eq!(Block::new(cid, over).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+/// Of the empty input and of "abc": FIPS 180-4 and 202, the Keccak submission, RFC 7693's algorithm with 32 bytes, and
+/// the BLAKE3 specification.
+#[test]
+fn hash_functions_give_their_published_digests() {
+    for (name, code, empty, abc) in [
+        (
+            "sha2-256",
+            0x12,
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        ),
+        (
+            "sha2-512",
+            0x13,
+            "cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce\
+             47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e",
+            "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+             2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f",
+        ),
+        (
+            "sha3-256",
+            0x16,
+            "a7ffc6f8bf1ed76651c14756a061d662f580ff4de43b49fa82d80a4b80f8434a",
+            "3a985da74fe225b2045c172d6bd390bd855f086e3e9d525b46bfe24511431532",
+        ),
+        (
+            "keccak-256",
+            0x1b,
+            "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470",
+            "4e03657aea45a94fc7d47ba826c8d667c0d1e6e33a64a036ec44f58fa12d6c45",
+        ),
+        (
+            "blake2b-256",
+            0xb220,
+            "0e5751c026e543b2e8ab2eb06099daa1d1e5df47778f7787faab45cdf12fe3a8",
+            "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319",
+        ),
+        (
+            "blake3",
+            0x1e,
+            "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
+            "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
+        ),
+    ] {
+        let function = HashFunction::from_name(name).unwrap();
+        assert_eq!((function.code(), HashFunction::from_code(code).unwrap()), (code, function), "{name}");
+        for (data, digest) in [(&b""[..], empty), (b"abc", abc)] {
+            let found = function.digest(data).unwrap();
+            let hex: String = found.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!((found.code(), hex.as_str()), (code, digest), "{name}");
+        }
+    }
+}
+
+#[test]
+fn blocks_of_every_hash_function_are_verified() {
+    for function in HashFunction::ALL {
+        let block = Block::hash(1, codec::RAW, function, Bytes::from_static(b"right")).unwrap();
+        assert!(Block::new(*block.cid(), Bytes::from_static(b"right")).is_ok(), "{function:?}");
+        let wrong = Block::new(*block.cid(), Bytes::from_static(b"wrong")).unwrap_err();
+        assert!(wrong.message().contains(&block.cid().to_string()), "{wrong}");
+        assert_eq!(parse_cid(&block.cid().to_string()).unwrap(), *block.cid());
+    }
+}
+
+#[test]
+fn digests_of_a_wrong_length_are_refused() {
+    for function in HashFunction::ALL {
+        let Some(length) = function.digest_bytes() else { continue };
+        for wrong in [20, length - 1, length + 1] {
+            let hash = Multihash::wrap(function.code(), &vec![7; wrong]).unwrap();
+            let cid = new_cid(1, codec::RAW, hash).unwrap();
+            let reason = format!("its {} digest has {wrong} bytes instead of {length}", function.name());
+            assert!(parse_cid(&cid.to_string()).unwrap_err().message().contains(&reason));
+            assert!(cid_from_bytes(&cid.to_bytes()).unwrap_err().message().contains(&reason));
+        }
+    }
 }
 
 #[test]

@@ -22,6 +22,10 @@ async fn a_block_has_the_content_id_that_its_options_make() {
         ("cid-codec=dag-json", "baguqeeraxfgspomtju7arjjokll5u7nl7lcij37dpjjyb3uqrd32zyxpzxuq"),
         ("format=v0", "QmaozNR7DZHQK1ZcU9p7QdrshMvXqWK6gpu5rmrkPdT3L4"),
         ("format=protobuf", "bafybeifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
+        (
+            "mhtype=sha2-512&mhlen=64",
+            "bafkrgqbqt3gerhas23vuzrapkdeqf4vu2dwxp3srdj6hvg6nhsug2tgyn6mj3u23yx7utftq3i2ckw2fwdh5qmhid5qf3t35yvkc5e5ottlw6",
+        ),
         ("mhtype=identity", "bafkqac3imvwgy3zao5xxe3de"),
     ] {
         assert_eq!(gateway.put_block(options, "hello world").await, key, "{options}");
@@ -76,6 +80,7 @@ async fn what_cannot_be_made_is_refused_and_stores_nothing() {
         ("mhtype=sha1", "sha1"),
         ("mhtype=no-such-hash", "no-such-hash"),
         ("mhlen=20", "mhlen"),
+        ("mhtype=sha2-512&mhlen=32", "mhlen"),
         ("format=v0&mhtype=identity", "CIDv0"),
         ("allow-big-block=true", "allow-big-block"),
     ] {

@@ -90,7 +90,8 @@ async fn parts(state: &AppState, request: Request, boundary: String) -> Result<V
 fn format(args: &Args) -> Result<BlockFormat, RpcError> {
     args.refuse(&["allow-big-block"])?;
     let hash = args.text("mhtype").map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
-    if let Some(length) = args.get::<i64>("mhlen")?.filter(|length| !matches!(length, -1 | 32)) {
+    let is_whole = |length: &i64| *length == -1 || usize::try_from(*length).ok() == hash.digest_bytes();
+    if let Some(length) = args.get::<i64>("mhlen")?.filter(|length| !is_whole(length)) {
         return Err(Error::unsupported(format!("mhlen={length}: digests are not cut, leave the option out")).into());
     }
     let (version, codec) = match (args.text("cid-codec"), args.text("format")) {

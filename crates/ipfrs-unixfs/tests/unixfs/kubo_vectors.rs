@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use ipfrs_core::hash::HashFunction;
 use ipfrs_unixfs::{Entry, ImportOptions, Importer, Overrides, Profile};
 use serde::Deserialize;
 
@@ -44,6 +45,7 @@ fn options(profile: Profile, flags: &[String]) -> ImportOptions {
             ("--cid-version", version) => overrides.cid_version = Some(version.parse().unwrap()),
             ("--raw-leaves", raw) => overrides.raw_leaves = Some(raw.parse().unwrap()),
             ("--chunker", chunker) => overrides.chunker = Some(chunker.parse().unwrap()),
+            ("--hash", name) => overrides.hash = Some(HashFunction::from_name(name).unwrap()),
             ("--max-file-links", links) => overrides.max_file_links = Some(links.parse().unwrap()),
             ("-r" | "-w" | "--hidden", _) => {}
             _ => panic!("vector with a flag that this test does not know: {flag}"),
