@@ -5,8 +5,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
-use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -99,6 +99,37 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Chunked<S> {
             None => None,
         })
     }
+}
+
+/// Pieces that are looked at together by [`gathered`].
+const GATHER_PIECES: usize = 256;
+/// A larger piece is passed on as it is, without a copy.
+const GATHER_BELOW_BYTES: usize = 8 * 1024;
+/// What is gathered is passed on at this size.
+const GATHERED_BYTES: usize = 64 * 1024;
+
+/// Small pieces that are ready together, as one: each piece of a body is a chunk of its own on the wire, which costs more
+/// than copying a kilobyte.
+pub(crate) fn gathered<S>(pieces: S) -> impl Stream<Item = Result<Bytes>> + Send
+where
+    S: Stream<Item = Result<Bytes>> + Send + 'static,
+{
+    pieces.ready_chunks(GATHER_PIECES).flat_map(|pieces| {
+        let (mut out, mut small) = (Vec::new(), BytesMut::new());
+        for piece in pieces {
+            match piece {
+                Ok(piece) if piece.len() < GATHER_BELOW_BYTES && small.len() < GATHERED_BYTES => {
+                    small.extend_from_slice(&piece);
+                }
+                other => {
+                    out.extend((!small.is_empty()).then(|| Ok(small.split().freeze())));
+                    out.push(other);
+                }
+            }
+        }
+        out.extend((!small.is_empty()).then(|| Ok(small.freeze())));
+        stream::iter(out)
+    })
 }
 
 /// `text` as a header value; what no header may hold becomes `?`.

@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode};
+use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode, Slot};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -42,20 +42,22 @@ pub struct PathFacts {
     /// The path itself.
     pub path: Arc<ContentPath>,
     target: Cid,
+    /// The decoded root block: a root of a thousand links costs more to decode than a small range of it to send.
+    kind: ObjectKind,
 }
 
 impl PathFacts {
-    fn new(path: Arc<ContentPath>, target: Cid, roots: &[Cid]) -> Self {
+    fn new(path: Arc<ContentPath>, target: Cid, roots: &[Cid], kind: ObjectKind) -> Self {
         let cid = target.to_string();
         let roots = match roots {
             [one] if *one == target => cid.clone(),
             many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         };
-        Self { cid, roots, content_type: OnceLock::new(), path, target }
+        Self { cid, roots, content_type: OnceLock::new(), path, target, kind }
     }
 }
 
-/// Kinds of [`Object`].
+/// Kinds of [`Object`]. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum ObjectKind {
     /// A UnixFS file, or a raw block.
@@ -70,11 +72,11 @@ pub enum ObjectKind {
 
 /// A UnixFS directory; see [`Node::entries`].
 #[derive(Debug, Clone)]
-pub struct Directory(UnixFsNode);
+pub struct Directory(Arc<UnixFsNode>);
 
 /// The content of a file: its size, and where its bytes are.
 #[derive(Debug, Clone)]
-pub struct FileContent(FileNode);
+pub struct FileContent(Arc<FileNode>);
 
 impl FileContent {
     /// Bytes of the file.
@@ -130,8 +132,9 @@ impl Node {
         let path = path.into();
         let source = BlockStoreSource(self.inner.store.clone());
         let resolved = ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?;
-        let facts = Arc::new(PathFacts::new(path, resolved.cid, &resolved.roots));
-        Ok(Object { cid: resolved.cid, facts, block: resolved.data, kind: kind(resolved.node) })
+        let kind = kind(resolved.node);
+        let facts = Arc::new(PathFacts::new(path, resolved.cid, &resolved.roots, kind.clone()));
+        Ok(Object { cid: resolved.cid, facts, block: resolved.data, kind })
     }
 
     /// What is known of a path that was [remembered](Self::remember) under `text`.
@@ -161,8 +164,7 @@ impl Node {
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block.
     pub async fn revisit(&self, facts: Arc<PathFacts>) -> Result<Object> {
         let block = self.inner.store.require(&facts.target).await?;
-        let kind = kind(ipfrs_unixfs::decode(&facts.target, &block).ok());
-        Ok(Object { cid: facts.target, facts, block, kind })
+        Ok(Object { cid: facts.target, kind: facts.kind.clone(), facts, block })
     }
 
     /// The bytes of a span of a file. Only the blocks that it touches are read, a bounded way ahead of the consumer;
@@ -192,7 +194,7 @@ impl Node {
     #[must_use]
     pub fn entries(&self, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
         let source = Arc::new(BlockStoreSource(self.inner.store.clone()));
-        ipfrs_unixfs::entries(source, directory.0.clone())
+        ipfrs_unixfs::entries(source, UnixFsNode::clone(&directory.0))
     }
 
     /// The entries of a directory, or the parts of a file, each with the kind and size of its target. With
@@ -268,8 +270,10 @@ fn resolved_entry(entry: DirEntry, data: Option<&Bytes>) -> Listed {
 
 fn kind(node: Option<UnixFsNode>) -> ObjectKind {
     match node {
-        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent(file)),
-        Some(node @ (UnixFsNode::Directory(_) | UnixFsNode::HamtShard(_))) => ObjectKind::Directory(Directory(node)),
+        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent(Arc::new(file))),
+        Some(node @ (UnixFsNode::Directory(_) | UnixFsNode::HamtShard(_))) => {
+            ObjectKind::Directory(Directory(Arc::new(node)))
+        }
         Some(UnixFsNode::Symlink { target }) => ObjectKind::Symlink(target),
         None => ObjectKind::Other,
     }
@@ -311,11 +315,25 @@ struct ByBytes;
 /// Room for a content type that is found out later.
 const CONTENT_TYPE_BYTES: usize = 64;
 
+/// What the name of a sharded entry takes, about.
+const NAME_BYTES: usize = 32;
+
 impl Weighter<String, Arc<PathFacts>> for ByBytes {
     fn weight(&self, text: &String, facts: &Arc<PathFacts>) -> u64 {
         let names: usize = facts.path.segments().iter().map(|segment| segment.len() + size_of::<String>()).sum();
         let texts = text.len() + facts.cid.len() + facts.roots.len() + CONTENT_TYPE_BYTES;
-        (size_of::<String>() + size_of::<ContentPath>() + size_of::<PathFacts>() + names + texts) as u64
+        let links = match &facts.kind {
+            ObjectKind::File(file) => file.0.children.len() * size_of::<ipfrs_unixfs::Child>(),
+            ObjectKind::Directory(directory) => match directory.0.as_ref() {
+                UnixFsNode::Directory(entries) => {
+                    entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()
+                }
+                UnixFsNode::HamtShard(shard) => shard.slots().len() * (size_of::<Slot>() + NAME_BYTES),
+                UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => 0,
+            },
+            ObjectKind::Symlink(_) | ObjectKind::Other => 0,
+        };
+        (size_of::<String>() + size_of::<ContentPath>() + size_of::<PathFacts>() + names + texts + links) as u64
     }
 }
 

@@ -15,7 +15,7 @@ use ipfrs_node::car;
 use serde::Serialize;
 
 use super::{CidList, json, names_car};
-use crate::body::{self, Chunked};
+use crate::body::{self, Chunked, gathered};
 use crate::error::Problem;
 use crate::request_id::RequestId;
 use crate::router::AppState;
@@ -78,7 +78,7 @@ fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
         (CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.car; version=1")),
         (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
     ];
-    Ok((headers, Chunked::body(whole.boxed(), false)).into_response())
+    Ok((headers, Chunked::body(gathered(whole.boxed()).boxed(), false)).into_response())
 }
 
 fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {

@@ -98,6 +98,10 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
         self.inside.stats().await
     }
 
+    fn removals(&self) -> u64 {
+        self.inside.removals()
+    }
+
     fn mappings(&self) -> Option<Mappings> {
         self.inside.mappings()
     }
