@@ -123,6 +123,12 @@ pub(crate) struct AddArgs {
     /// sha2-256 makes content IDs of version 1 [default: sha2-256]
     #[arg(long, value_name = "FUNCTION")]
     pub(crate) hash: Option<String>,
+    /// Put small blocks into the content IDs that name them, and store nothing for those
+    #[arg(long)]
+    pub(crate) inline: bool,
+    /// Largest block that --inline takes, up to 128 [default: 32]
+    #[arg(long, value_name = "BYTES", requires = "inline")]
+    pub(crate) inline_limit: Option<u8>,
     /// Set of import parameters: unixfs-v0-2015 or unixfs-v1-2025 [default: import.profile of the configuration]
     #[arg(long)]
     pub(crate) profile: Option<String>,

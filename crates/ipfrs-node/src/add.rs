@@ -30,6 +30,8 @@ pub struct AddOptions {
     pub chunker: Option<Chunker>,
     /// Hash function of the content IDs.
     pub hash: Option<HashFunction>,
+    /// Blocks of at most this many bytes go whole into the content IDs that name them.
+    pub inline_limit: Option<usize>,
     /// Most links of a file's inner nodes.
     pub max_file_links: Option<usize>,
     /// Most entries of a directory that is not sharded; 0 for no such limit.
@@ -97,6 +99,7 @@ impl Node {
             raw_leaves: options.raw_leaves,
             chunker: options.chunker,
             hash: options.hash,
+            inline_limit: options.inline_limit,
             max_file_links: options.max_file_links,
             max_directory_links: options.max_directory_links,
             hamt_fanout: options.hamt_fanout,

@@ -125,6 +125,19 @@ async fn only_hash_stores_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn small_blocks_go_into_their_content_ids_when_asked() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("inline=true", "hello world").await;
+    assert_eq!(cid, "bafyaaeykceeaeeqlnbswy3dpeb3w64tmmqmaw");
+    assert_eq!(gateway.blocks().await, 0);
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, "hello world");
+    let root =
+        gateway.add("inline=true&inline-limit=128&chunker=size-100&raw-leaves=true", content::bytes(1_000)).await;
+    assert_eq!(gateway.blocks().await, 1, "the root of ten leaves");
+    assert_eq!(gateway.content(&format!("/ipfs/{root}")).await, content::bytes(1_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn silent_answers_nothing_and_stores_all_the_same() {
     let gateway = TestGateway::start().await;
     let lines = gateway.add_form("silent=true", Form::new().file("hello", "hello world")).await;
@@ -142,7 +155,7 @@ async fn options_that_are_not_known_or_change_nothing_are_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn options_that_would_change_the_result_and_are_not_offered_are_refused_by_name() {
     let gateway = TestGateway::start().await;
-    for option in ["trickle=true", "inline=true", "nocopy=true", "to-files=/x", "preserve-mode=true", "hash=sha1"] {
+    for option in ["trickle=true", "nocopy=true", "to-files=/x", "preserve-mode=true", "hash=sha1"] {
         let response = gateway.post_form(&format!("add?{option}"), Form::new().file("a", "a")).await;
         let message = rpc_failure(response).await;
         let (name, value) = option.split_once('=').unwrap();
@@ -154,8 +167,14 @@ async fn options_that_would_change_the_result_and_are_not_offered_are_refused_by
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_an_option_cannot_have_are_refused() {
     let gateway = TestGateway::start().await;
-    for option in ["raw-leaves=perhaps", "cid-version=x", "cid-version=2", "chunker=size-0", "chunker=size-9999999999"]
-    {
+    for option in [
+        "raw-leaves=perhaps",
+        "cid-version=x",
+        "cid-version=2",
+        "chunker=size-0",
+        "chunker=size-9999999999",
+        "inline=true&inline-limit=129",
+    ] {
         let response = gateway.rpc(&format!("add?{option}")).body("a").send().await.unwrap();
         assert!(matches!(response.status().as_u16(), 400 | 500), "{option}: {}", response.status());
         assert!(!response.text().await.unwrap().contains("Hash"), "{option}");

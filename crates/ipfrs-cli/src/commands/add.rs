@@ -41,6 +41,8 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         .with_some("raw-leaves", args.raw_leaves)
         .with_some("chunker", args.chunker.as_ref())
         .with_some("hash", args.hash.as_ref())
+        .with("inline", args.inline)
+        .with_some("inline-limit", args.inline_limit)
         .with_some("profile", args.profile.as_ref());
     let mut upload = Upload::start(sources, args.hidden);
     let outcome = report(api, query, args, &mut upload, &progress, out).await;

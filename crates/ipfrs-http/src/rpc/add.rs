@@ -21,18 +21,11 @@ use crate::error::RpcError;
 use crate::router::AppState;
 
 /// Options that change content IDs or places and are not offered.
-const REFUSED: [&str; 10] = [
-    "trickle",
-    "inline",
-    "nocopy",
-    "fscache",
-    "to-files",
-    "preserve-mode",
-    "preserve-mtime",
-    "mode",
-    "mtime",
-    "pin-name",
-];
+const REFUSED: [&str; 9] =
+    ["trickle", "nocopy", "fscache", "to-files", "preserve-mode", "preserve-mtime", "mode", "mtime", "pin-name"];
+
+/// `inline-limit` where only `inline` is given, as in Kubo.
+const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
 
 /// Least time between two progress lines: a client that does not read them costs little memory.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -75,12 +68,14 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
     args.refuse(&REFUSED)?;
+    let inline_limit = args.get("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
     Ok(AddOptions {
         profile: args.text("profile").map(str::parse).transpose()?,
         cid_version: args.get("cid-version")?,
         raw_leaves: args.bool("raw-leaves")?,
         chunker: args.text("chunker").map(str::parse).transpose()?,
         hash: args.text("hash").map(HashFunction::from_name).transpose()?,
+        inline_limit: args.bool("inline")?.unwrap_or(false).then_some(inline_limit),
         max_file_links: args.get("max-file-links")?,
         max_directory_links: args.get("max-directory-links")?,
         hamt_fanout: args.get("max-hamt-fanout")?,

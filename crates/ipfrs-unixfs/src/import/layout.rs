@@ -99,5 +99,5 @@ fn file_node(parts: &[Part], options: &ImportOptions) -> Result<(Block, Part)> {
 pub(crate) fn node_block(links: &[PbLink], data: &Data, options: &ImportOptions) -> Result<(Block, u64)> {
     let encoded: Bytes = dag_pb::encode(links, &data.encode_to_vec());
     let tsize = links.iter().map(|link| link.tsize).fold(encoded.len() as u64, u64::saturating_add);
-    Ok((Block::hash(options.cid_version, codec::DAG_PB, options.hash, encoded)?, tsize))
+    Ok((options.block(codec::DAG_PB, encoded)?, tsize))
 }

@@ -142,10 +142,10 @@ fn put_filesize(payload_bytes: usize, out: &mut BytesMut) {
 
 /// Hashes leaves, in order.
 pub(crate) fn hash_leaves(leaves: Vec<Leaf>, options: &ImportOptions) -> Result<Vec<HashedLeaf>> {
-    let (version, leaf_codec) = if options.raw_leaves { (1, codec::RAW) } else { (options.cid_version, codec::DAG_PB) };
+    let leaf_codec = if options.raw_leaves { codec::RAW } else { codec::DAG_PB };
     let hash = |leaf: Leaf| {
         let tsize = leaf.data.len() as u64;
-        let block = Block::hash(version, leaf_codec, options.hash, leaf.data)?;
+        let block = options.block(leaf_codec, leaf.data)?;
         let part = Part { cid: *block.cid(), size: leaf.payload_bytes as u64, tsize };
         Ok(HashedLeaf { block, part })
     };

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::limits::MAX_IDENTITY_BYTES;
+use ipfrs_core::{Block, Error, Result, codec};
 use serde::{Deserialize, Serialize};
 
 use super::chunker::{Chunker, DEFAULT_CHUNK_BYTES};
@@ -47,6 +49,7 @@ impl Profile {
                 cid_version: 0,
                 raw_leaves: false,
                 hash: HashFunction::Sha2_256,
+                inline_limit: None,
                 chunker: Chunker::Size(DEFAULT_CHUNK_BYTES),
                 max_file_links: 174,
                 max_directory_links: None,
@@ -57,6 +60,7 @@ impl Profile {
                 cid_version: 1,
                 raw_leaves: true,
                 hash: HashFunction::Sha2_256,
+                inline_limit: None,
                 chunker: Chunker::Size(1024 * 1024),
                 max_file_links: 1024,
                 max_directory_links: None,
@@ -103,6 +107,9 @@ pub struct Overrides {
     pub raw_leaves: Option<bool>,
     /// Hash function of every CID. One that is not sha2-256 makes the CID version 1.
     pub hash: Option<HashFunction>,
+    /// Blocks of at most this many bytes, up to 128, go whole into the CIDs that name them: those are identity CIDs of
+    /// version 1, and nothing is stored for them.
+    pub inline_limit: Option<usize>,
     /// Where files are cut.
     pub chunker: Option<Chunker>,
     /// Most links of a file node: 2 to 16,384.
@@ -119,6 +126,7 @@ pub struct ImportOptions {
     pub(crate) cid_version: u64,
     pub(crate) raw_leaves: bool,
     pub(crate) hash: HashFunction,
+    pub(crate) inline_limit: Option<usize>,
     pub(crate) chunker: Chunker,
     pub(crate) max_file_links: usize,
     pub(crate) max_directory_links: Option<usize>,
@@ -150,6 +158,7 @@ impl ImportOptions {
             cid_version,
             raw_leaves: overrides.raw_leaves.unwrap_or(base.raw_leaves || implied_raw_leaves),
             hash,
+            inline_limit: overrides.inline_limit.map(inline_limit).transpose()?,
             chunker: overrides.chunker.unwrap_or(base.chunker).check()?,
             max_file_links: max_file_links(overrides.max_file_links.unwrap_or(base.max_file_links))?,
             max_directory_links: overrides.max_directory_links.filter(|links| *links > 0),
@@ -162,6 +171,15 @@ impl ImportOptions {
     #[must_use]
     pub fn cid_version(&self) -> u64 {
         self.cid_version
+    }
+
+    /// The block of `data`, with the CID that these options give it.
+    pub(crate) fn block(&self, codec: u64, data: Bytes) -> Result<Block> {
+        if self.inline_limit.is_some_and(|limit| data.len() <= limit) {
+            return Block::hash(1, codec, HashFunction::Identity, data);
+        }
+        let version = if codec == codec::RAW { 1 } else { self.cid_version };
+        Block::hash(version, codec, self.hash, data)
     }
 
     /// Where files are cut into chunks.
@@ -184,6 +202,13 @@ fn cid_version(asked: Option<u64>, base: u64, hash: HashFunction) -> Result<u64>
         Some(version @ (0 | 1)) => Ok(version),
         Some(other) => Err(Error::invalid(format!("CID version {other} does not exist: use 0 or 1"))),
     }
+}
+
+fn inline_limit(limit: usize) -> Result<usize> {
+    if limit > MAX_IDENTITY_BYTES {
+        return Err(Error::invalid(format!("inline-limit {limit} is over {MAX_IDENTITY_BYTES} bytes")));
+    }
+    Ok(limit)
 }
 
 fn max_file_links(links: usize) -> Result<usize> {

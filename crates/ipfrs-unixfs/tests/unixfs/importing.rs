@@ -84,6 +84,7 @@ fn options_outside_the_limits_name_the_limit() {
     let unset = Overrides::default();
     for (overrides, named) in [
         (Overrides { cid_version: Some(2), ..unset }, "0 or 1"),
+        (Overrides { inline_limit: Some(129), ..unset }, "128"),
         (Overrides { chunker: Some(Chunker::Size(0)), ..unset }, "2096896"),
         (Overrides { chunker: Some(Chunker::Size(limits::MAX_CHUNK_BYTES + 1)), ..unset }, "2096896"),
         (Overrides { max_file_links: Some(1), ..unset }, "2 to 16384"),

@@ -46,6 +46,8 @@ fn options(profile: Profile, flags: &[String]) -> ImportOptions {
             ("--raw-leaves", raw) => overrides.raw_leaves = Some(raw.parse().unwrap()),
             ("--chunker", chunker) => overrides.chunker = Some(chunker.parse().unwrap()),
             ("--hash", name) => overrides.hash = Some(HashFunction::from_name(name).unwrap()),
+            ("--inline", _) => overrides.inline_limit = overrides.inline_limit.or(Some(32)),
+            ("--inline-limit", limit) => overrides.inline_limit = Some(limit.parse().unwrap()),
             ("--max-file-links", links) => overrides.max_file_links = Some(links.parse().unwrap()),
             ("-r" | "-w" | "--hidden", _) => {}
             _ => panic!("vector with a flag that this test does not know: {flag}"),
