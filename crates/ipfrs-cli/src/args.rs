@@ -119,6 +119,9 @@ pub(crate) struct AddArgs {
     /// How files are cut into blocks: size-BYTES [default: as the profile says]
     #[arg(long)]
     pub(crate) chunker: Option<String>,
+    /// Lay files out so that their beginning is near the root
+    #[arg(short, long)]
+    pub(crate) trickle: bool,
     /// Hash function of content IDs: sha2-256, sha2-512, sha3-256, keccak-256, blake2b-256 or blake3; one that is not
     /// sha2-256 makes content IDs of version 1 [default: sha2-256]
     #[arg(long, value_name = "FUNCTION")]

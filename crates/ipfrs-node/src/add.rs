@@ -11,7 +11,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_stream::StoreSink;
-use ipfrs_unixfs::{BlockSink, Chunker, Entry, ImportOptions, Importer, Mark, Overrides, Profile};
+use ipfrs_unixfs::{BlockSink, Chunker, Entry, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Node;
@@ -32,6 +32,8 @@ pub struct AddOptions {
     pub hash: Option<HashFunction>,
     /// Blocks of at most this many bytes go whole into the content IDs that name them.
     pub inline_limit: Option<usize>,
+    /// Which nodes stand above the leaves of files.
+    pub layout: Option<Layout>,
     /// Most links of a file's inner nodes.
     pub max_file_links: Option<usize>,
     /// Most entries of a directory that is not sharded; 0 for no such limit.
@@ -100,6 +102,7 @@ impl Node {
             chunker: options.chunker,
             hash: options.hash,
             inline_limit: options.inline_limit,
+            layout: options.layout,
             max_file_links: options.max_file_links,
             max_directory_links: options.max_directory_links,
             hamt_fanout: options.hamt_fanout,

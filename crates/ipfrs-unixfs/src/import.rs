@@ -7,9 +7,10 @@ mod layout;
 mod leaf;
 mod options;
 mod shard;
+mod trickle;
 mod writer;
 
 pub use chunker::Chunker;
 pub use importer::{Entry, EntryKind, Importer};
-pub use options::{ImportOptions, Overrides, Profile};
+pub use options::{ImportOptions, Layout, Overrides, Profile};
 pub use writer::Mark;

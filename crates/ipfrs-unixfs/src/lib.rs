@@ -17,7 +17,7 @@ mod resolve;
 pub use blocks::{BlockSink, BlockSource};
 pub use data::Mtime;
 pub use hamt::{HamtShard, Slot};
-pub use import::{Chunker, Entry, EntryKind, ImportOptions, Importer, Mark, Overrides, Profile};
+pub use import::{Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
 pub use list::entries;
 pub use node::{Child, DirEntry, FileNode, Node, decode};
 pub use resolve::{Resolved, resolve};

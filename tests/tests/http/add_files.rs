@@ -125,6 +125,17 @@ async fn only_hash_stores_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_trickle_file_comes_back_whole_and_in_part() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(100_000);
+    let options = "trickle=true&chunker=size-1000&max-file-links=3&raw-leaves=false";
+    let cid = gateway.add(options, content.clone()).await;
+    assert_same(&gateway.content(&format!("/ipfs/{cid}")).await, &content, "whole");
+    let part = gateway.rpc_bytes(&format!("cat?arg={cid}&offset=54321&length=12345")).await;
+    assert_same(&part, &content[54_321..66_666], "in part");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn small_blocks_go_into_their_content_ids_when_asked() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("inline=true", "hello world").await;
@@ -155,7 +166,7 @@ async fn options_that_are_not_known_or_change_nothing_are_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn options_that_would_change_the_result_and_are_not_offered_are_refused_by_name() {
     let gateway = TestGateway::start().await;
-    for option in ["trickle=true", "nocopy=true", "to-files=/x", "preserve-mode=true", "hash=sha1"] {
+    for option in ["nocopy=true", "to-files=/x", "preserve-mode=true", "hash=sha1"] {
         let response = gateway.post_form(&format!("add?{option}"), Form::new().file("a", "a")).await;
         let message = rpc_failure(response).await;
         let (name, value) = option.split_once('=').unwrap();

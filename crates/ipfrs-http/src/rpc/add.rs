@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{AddOptions, AddSession, Added};
+use ipfrs_node::{AddOptions, AddSession, Added, Layout};
 use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
@@ -21,8 +21,8 @@ use crate::error::RpcError;
 use crate::router::AppState;
 
 /// Options that change content IDs or places and are not offered.
-const REFUSED: [&str; 9] =
-    ["trickle", "nocopy", "fscache", "to-files", "preserve-mode", "preserve-mtime", "mode", "mtime", "pin-name"];
+const REFUSED: [&str; 8] =
+    ["nocopy", "fscache", "to-files", "preserve-mode", "preserve-mtime", "mode", "mtime", "pin-name"];
 
 /// `inline-limit` where only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
@@ -76,6 +76,7 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         chunker: args.text("chunker").map(str::parse).transpose()?,
         hash: args.text("hash").map(HashFunction::from_name).transpose()?,
         inline_limit: args.bool("inline")?.unwrap_or(false).then_some(inline_limit),
+        layout: args.bool("trickle")?.unwrap_or(false).then_some(Layout::Trickle),
         max_file_links: args.get("max-file-links")?,
         max_directory_links: args.get("max-directory-links")?,
         hamt_fanout: args.get("max-hamt-fanout")?,

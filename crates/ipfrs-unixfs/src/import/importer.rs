@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::chunker::Chunker;
 use super::directory::directory_blocks;
-use super::layout::{BalancedLayout, Part, node_block};
+use super::layout::{FileLayout, Part, node_block};
 use super::leaf::{HashedLeaf, Leaf, LeafGatherer, hash_leaves};
 use super::options::ImportOptions;
 use super::writer::{BlockWriter, MAX_BATCH_BYTES, Mark};
@@ -87,8 +87,7 @@ impl Importer {
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin,
     {
-        let Chunker::Size(chunk_bytes) = self.options.chunker;
-        let mut gatherer = LeafGatherer::new(self.options.raw_leaves, chunk_bytes);
+        let mut gatherer = LeafGatherer::new(&self.options);
         let mut file = FileImport::new(self);
         let mut read_bytes = 0;
         while let Some(piece) = content.next().await {
@@ -181,13 +180,13 @@ struct FileImport<'a> {
     /// Bytes of the file in the batch.
     batch_bytes: usize,
     hashing: VecDeque<HashTask>,
-    layout: BalancedLayout,
+    layout: FileLayout,
 }
 
 impl<'a> FileImport<'a> {
     fn new(importer: &'a mut Importer) -> Self {
         Self {
-            layout: BalancedLayout::new(ImportOptions::clone(&importer.options)),
+            layout: FileLayout::new(ImportOptions::clone(&importer.options)),
             options: Arc::clone(&importer.options),
             writer: &mut importer.writer,
             max_hash_batches: importer.max_hash_batches,

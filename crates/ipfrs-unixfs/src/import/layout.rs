@@ -1,10 +1,11 @@
-//! The balanced layout: which nodes stand above the leaves of a file.
+//! Which nodes stand above the leaves of a file; the balanced layout.
 
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
 use prost::Message;
 
-use super::options::ImportOptions;
+use super::options::{ImportOptions, Layout};
+use super::trickle::TrickleLayout;
 use crate::dag_pb::{self, PbLink};
 use crate::data::{Data, DataType};
 
@@ -16,6 +17,38 @@ pub(crate) struct Part {
     pub(crate) size: u64,
     /// Bytes of all of its blocks.
     pub(crate) tsize: u64,
+}
+
+/// Builds the nodes of one file, in either layout.
+#[derive(Debug)]
+pub(crate) enum FileLayout {
+    Balanced(BalancedLayout),
+    Trickle(TrickleLayout),
+}
+
+impl FileLayout {
+    pub(crate) fn new(options: ImportOptions) -> Self {
+        match options.layout {
+            Layout::Balanced => Self::Balanced(BalancedLayout::new(options)),
+            Layout::Trickle => Self::Trickle(TrickleLayout::new(options)),
+        }
+    }
+
+    /// Adds the next leaf; blocks of nodes that are complete are added to `nodes`.
+    pub(crate) fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
+        match self {
+            Self::Balanced(layout) => layout.push(leaf, nodes),
+            Self::Trickle(layout) => layout.push(leaf, nodes),
+        }
+    }
+
+    /// The root over all leaves; blocks of the last nodes are added to `nodes`.
+    pub(crate) fn finish(self, nodes: &mut Vec<Block>) -> Result<Part> {
+        match self {
+            Self::Balanced(layout) => layout.finish(nodes),
+            Self::Trickle(layout) => layout.finish(nodes),
+        }
+    }
 }
 
 /// Builds the tree from the leaves up, as they come: a node is made once it has all of the children that it may have.
@@ -30,12 +63,11 @@ pub(crate) struct BalancedLayout {
 }
 
 impl BalancedLayout {
-    pub(crate) fn new(options: ImportOptions) -> Self {
+    fn new(options: ImportOptions) -> Self {
         Self { options, waiting: Vec::new() }
     }
 
-    /// Adds the next leaf; blocks of nodes that became complete are added to `nodes`.
-    pub(crate) fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
+    fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
         let mut part = leaf;
         for height in 0.. {
             if height == self.waiting.len() {
@@ -50,8 +82,7 @@ impl BalancedLayout {
         Ok(())
     }
 
-    /// The root over all leaves; blocks of the last nodes are added to `nodes`.
-    pub(crate) fn finish(mut self, nodes: &mut Vec<Block>) -> Result<Part> {
+    fn finish(mut self, nodes: &mut Vec<Block>) -> Result<Part> {
         let mut height = 0;
         while height < self.waiting.len() {
             let is_top = height + 1 == self.waiting.len();
@@ -80,7 +111,8 @@ impl BalancedLayout {
     }
 }
 
-fn file_node(parts: &[Part], options: &ImportOptions) -> Result<(Block, Part)> {
+/// The node above `parts`, which may be none.
+pub(crate) fn file_node(parts: &[Part], options: &ImportOptions) -> Result<(Block, Part)> {
     let size = parts.iter().map(|part| part.size).sum();
     let data = Data {
         type_code: Some(DataType::File.code()),

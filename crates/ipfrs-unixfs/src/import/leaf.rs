@@ -4,8 +4,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use ipfrs_core::{Block, Result, codec};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
+use super::chunker::Chunker;
 use super::layout::Part;
-use super::options::ImportOptions;
+use super::options::{ImportOptions, Layout};
 use crate::dag_pb::{encoded_data_len, put_data_header};
 use crate::data::DataType;
 
@@ -35,31 +36,55 @@ pub(crate) struct HashedLeaf {
     pub(crate) part: Part,
 }
 
+/// What leaves are in their blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeafFormat {
+    /// The block is the payload.
+    Raw,
+    /// The block is a dag-pb node with a UnixFS message of this type.
+    DagPb(DataType),
+}
+
 /// Gathers pieces of any size into leaves. Each byte is copied once, to where it is in its block, or not at all: in
 /// front of the payload there is room for the framing of a full chunk, and that of a shorter one, which is no longer, is
 /// put right before the payload.
 #[derive(Debug)]
 pub(crate) struct LeafGatherer {
-    raw: bool,
+    format: LeafFormat,
     chunk_bytes: usize,
     /// Room for the framing before the payload.
     room_bytes: usize,
     /// The room and the payload gathered so far; empty between leaves.
     buffer: BytesMut,
     is_first: bool,
+    /// Empty content has a leaf.
+    has_empty_leaf: bool,
 }
 
 impl LeafGatherer {
-    pub(crate) fn new(raw: bool, chunk_bytes: usize) -> Self {
-        let room_bytes = if raw { 0 } else { header_len(chunk_bytes) };
-        Self { raw, chunk_bytes, room_bytes, buffer: BytesMut::new(), is_first: true }
+    pub(crate) fn new(options: &ImportOptions) -> Self {
+        let Chunker::Size(chunk_bytes) = options.chunker;
+        let format = match options.layout {
+            _ if options.raw_leaves => LeafFormat::Raw,
+            Layout::Balanced => LeafFormat::DagPb(DataType::File),
+            Layout::Trickle => LeafFormat::DagPb(DataType::Raw),
+        };
+        Self {
+            format,
+            chunk_bytes,
+            room_bytes: if format == LeafFormat::Raw { 0 } else { header_len(chunk_bytes) },
+            buffer: BytesMut::new(),
+            is_first: true,
+            has_empty_leaf: options.layout == Layout::Balanced,
+        }
     }
 
     /// Takes what it can use from the front of `piece`, and gives a leaf when that made one full. Call it until `piece`
     /// is empty.
     pub(crate) fn take(&mut self, piece: &mut Bytes) -> Option<Leaf> {
         let gathered = self.gathered_bytes();
-        if self.raw && gathered == 0 && piece.len() >= self.chunk_bytes && self.chunk_bytes >= MIN_SLICED_CHUNK_BYTES {
+        let is_raw = self.format == LeafFormat::Raw;
+        if is_raw && gathered == 0 && piece.len() >= self.chunk_bytes && self.chunk_bytes >= MIN_SLICED_CHUNK_BYTES {
             self.is_first = false;
             return Some(Leaf { data: piece.split_to(self.chunk_bytes), payload_bytes: self.chunk_bytes });
         }
@@ -69,9 +94,9 @@ impl LeafGatherer {
         (gathered + part.len() == self.chunk_bytes).then(|| self.seal())
     }
 
-    /// The last leaf, unless the content ended where a leaf did. Empty content has one empty leaf.
+    /// The last leaf, unless the content ended where a leaf did. Empty content has one empty leaf in the balanced layout.
     pub(crate) fn finish(&mut self) -> Option<Leaf> {
-        (self.is_first || self.gathered_bytes() > 0).then(|| self.seal())
+        (self.is_first && self.has_empty_leaf || self.gathered_bytes() > 0).then(|| self.seal())
     }
 
     fn gathered_bytes(&self) -> usize {
@@ -94,11 +119,11 @@ impl LeafGatherer {
         let payload_bytes = self.gathered_bytes();
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut start = 0;
-        if !self.raw {
+        if let LeafFormat::DagPb(data_type) = self.format {
             if buffer.is_empty() {
                 buffer.put_bytes(0, self.room_bytes);
             }
-            let header = header(payload_bytes);
+            let header = header(data_type, payload_bytes);
             start = self.room_bytes - header.len();
             buffer[start..self.room_bytes].copy_from_slice(&header);
             put_filesize(payload_bytes, &mut buffer);
@@ -111,7 +136,7 @@ impl LeafGatherer {
     }
 }
 
-/// Bytes of the UnixFS message `{Type: File, Data: payload, filesize: payload_bytes}`; no payload, no Data.
+/// Bytes of the UnixFS message `{Type, Data: payload, filesize: payload_bytes}`; no payload, no Data.
 fn message_len(payload_bytes: usize) -> usize {
     let data_len = if payload_bytes == 0 { 0 } else { encoded_data_len(payload_bytes) };
     2 + data_len + 1 + encoded_len_varint(payload_bytes as u64)
@@ -122,11 +147,11 @@ fn header_len(payload_bytes: usize) -> usize {
 }
 
 /// What comes before the payload: the header of the dag-pb data, the type, and the header of the UnixFS data.
-fn header(payload_bytes: usize) -> BytesMut {
+fn header(data_type: DataType, payload_bytes: usize) -> BytesMut {
     let mut header = BytesMut::with_capacity(header_len(payload_bytes));
     put_data_header(message_len(payload_bytes), &mut header);
     encode_key(1, WireType::Varint, &mut header);
-    encode_varint(DataType::File.code() as u64, &mut header);
+    encode_varint(data_type.code() as u64, &mut header);
     if payload_bytes > 0 {
         encode_key(2, WireType::LengthDelimited, &mut header);
         encode_varint(payload_bytes as u64, &mut header);

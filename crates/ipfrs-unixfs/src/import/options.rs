@@ -51,6 +51,7 @@ impl Profile {
                 hash: HashFunction::Sha2_256,
                 inline_limit: None,
                 chunker: Chunker::Size(DEFAULT_CHUNK_BYTES),
+                layout: Layout::Balanced,
                 max_file_links: 174,
                 max_directory_links: None,
                 directory_size: DirectorySize::Links,
@@ -62,6 +63,7 @@ impl Profile {
                 hash: HashFunction::Sha2_256,
                 inline_limit: None,
                 chunker: Chunker::Size(1024 * 1024),
+                layout: Layout::Balanced,
                 max_file_links: 1024,
                 max_directory_links: None,
                 directory_size: DirectorySize::Block,
@@ -98,6 +100,16 @@ pub(crate) enum DirectorySize {
     Block,
 }
 
+/// Which nodes stand above the leaves of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// All leaves are equally deep.
+    #[default]
+    Balanced,
+    /// The first leaves are next to the root, later ones deeper and deeper: for content that is read from its beginning.
+    Trickle,
+}
+
 /// What a request asks for beyond its profile; `None` leaves the profile's value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Overrides {
@@ -112,7 +124,9 @@ pub struct Overrides {
     pub inline_limit: Option<usize>,
     /// Where files are cut.
     pub chunker: Option<Chunker>,
-    /// Most links of a file node: 2 to 16,384.
+    /// Which nodes stand above the leaves.
+    pub layout: Option<Layout>,
+    /// Most links of a file node, in the trickle layout most leaves of one: 2 to 16,384.
     pub max_file_links: Option<usize>,
     /// Directories with more entries are sharded whatever their size; 0 is no such limit.
     pub max_directory_links: Option<usize>,
@@ -128,6 +142,7 @@ pub struct ImportOptions {
     pub(crate) hash: HashFunction,
     pub(crate) inline_limit: Option<usize>,
     pub(crate) chunker: Chunker,
+    pub(crate) layout: Layout,
     pub(crate) max_file_links: usize,
     pub(crate) max_directory_links: Option<usize>,
     pub(crate) directory_size: DirectorySize,
@@ -160,6 +175,7 @@ impl ImportOptions {
             hash,
             inline_limit: overrides.inline_limit.map(inline_limit).transpose()?,
             chunker: overrides.chunker.unwrap_or(base.chunker).check()?,
+            layout: overrides.layout.unwrap_or(base.layout),
             max_file_links: max_file_links(overrides.max_file_links.unwrap_or(base.max_file_links))?,
             max_directory_links: overrides.max_directory_links.filter(|links| *links > 0),
             directory_size: base.directory_size,

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::{ErrorKind, limits};
-use ipfrs_unixfs::{Chunker, Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Profile, decode};
+use ipfrs_unixfs::{Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Node, Overrides, Profile, decode};
 use proptest::prelude::*;
 
 use crate::harness::{Memory, import, import_file, random_bytes, read_file};
 
-fn options(raw_leaves: bool, chunk: usize, links: usize) -> ImportOptions {
+fn options(layout: Layout, raw_leaves: bool, chunk: usize, links: usize) -> ImportOptions {
     let overrides = Overrides {
+        layout: Some(layout),
         raw_leaves: Some(raw_leaves),
         chunker: Some(Chunker::Size(chunk)),
         max_file_links: Some(links),
@@ -28,9 +29,12 @@ async fn files_around_every_boundary_read_back() {
             [0, 1, chunk - 1, chunk, chunk + 1, node - 1, node, node + 1, root - 1, root, root + 1, 3 * root + 1];
         for size in sizes {
             let content = random_bytes(size);
-            for raw_leaves in [false, true] {
-                let case = format!("{size} bytes, chunks of {chunk}, {links} links, raw leaves {raw_leaves}");
-                let (store, entry) = import_file(options(raw_leaves, chunk, links), &content, 70_000).await;
+            for (layout, raw_leaves) in
+                [(Layout::Balanced, false), (Layout::Balanced, true), (Layout::Trickle, false), (Layout::Trickle, true)]
+            {
+                let case =
+                    format!("{size} bytes, chunks of {chunk}, {links} links, {layout:?}, raw leaves {raw_leaves}");
+                let (store, entry) = import_file(options(layout, raw_leaves, chunk, links), &content, 70_000).await;
                 assert_eq!(read_file(&store, &entry.cid), content, "{case}");
                 assert_eq!((entry.size, entry.kind), (size as u64, EntryKind::File), "{case}");
                 // No chunk is there twice unless they are tiny, so that the claimed size is what is stored.
@@ -45,7 +49,8 @@ async fn files_around_every_boundary_read_back() {
 #[tokio::test]
 async fn a_leaf_of_the_largest_chunk_is_a_block() {
     let content = random_bytes(limits::MAX_CHUNK_BYTES + 1);
-    let (store, entry) = import_file(options(false, limits::MAX_CHUNK_BYTES, 2), &content, 1 << 20).await;
+    let (store, entry) =
+        import_file(options(Layout::Balanced, false, limits::MAX_CHUNK_BYTES, 2), &content, 1 << 20).await;
     assert_eq!(read_file(&store, &entry.cid), content);
 }
 
@@ -146,12 +151,13 @@ proptest! {
         size in prop_oneof![0_usize..300, 0_usize..300_000],
         chunk in prop_oneof![1_usize..300, 30_000_usize..70_000],
         links in 2_usize..20,
+        layout in prop::sample::select(vec![Layout::Balanced, Layout::Trickle]),
         raw_leaves: bool,
         cuts in proptest::collection::vec(any::<usize>(), 0..20),
     ) {
         // Keeps the number of blocks, which take most of the time, within reason.
         let content = random_bytes(size.min(chunk * 2000));
-        let options = options(raw_leaves, chunk, links);
+        let options = options(layout, raw_leaves, chunk, links);
         let (store, entry) = import_cut(&options, &content, &cuts);
         prop_assert_eq!(read_file(&store, &entry.cid), content.clone());
         let (_, whole) = import_cut(&options, &content, &[]);

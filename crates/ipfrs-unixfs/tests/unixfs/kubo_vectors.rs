@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_unixfs::{Entry, ImportOptions, Importer, Overrides, Profile};
+use ipfrs_unixfs::{Entry, ImportOptions, Importer, Layout, Overrides, Profile};
 use serde::Deserialize;
 
 use crate::harness::{Memory, import, import_file, keystream};
@@ -46,6 +46,7 @@ fn options(profile: Profile, flags: &[String]) -> ImportOptions {
             ("--raw-leaves", raw) => overrides.raw_leaves = Some(raw.parse().unwrap()),
             ("--chunker", chunker) => overrides.chunker = Some(chunker.parse().unwrap()),
             ("--hash", name) => overrides.hash = Some(HashFunction::from_name(name).unwrap()),
+            ("--trickle", _) => overrides.layout = Some(Layout::Trickle),
             ("--inline", _) => overrides.inline_limit = overrides.inline_limit.or(Some(32)),
             ("--inline-limit", limit) => overrides.inline_limit = Some(limit.parse().unwrap()),
             ("--max-file-links", links) => overrides.max_file_links = Some(links.parse().unwrap()),
