@@ -116,7 +116,8 @@ pub(crate) struct AddArgs {
     /// Store the leaves of files as raw blocks [default: as the profile says, and true for CID version 1]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) raw_leaves: Option<bool>,
-    /// How files are cut into blocks: size-BYTES [default: as the profile says]
+    /// How files are cut into blocks: size-BYTES; or where their content says so, with rabin, rabin-AVG,
+    /// rabin-MIN-AVG-MAX or buzhash [default: as the profile says]
     #[arg(long)]
     pub(crate) chunker: Option<String>,
     /// Lay files out so that their beginning is near the root

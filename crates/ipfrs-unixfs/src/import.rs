@@ -1,11 +1,14 @@
 //! Files and directories into blocks, with the content IDs that Kubo gives them.
 
+mod buzhash;
 mod chunker;
+mod cutter;
 mod directory;
 mod importer;
 mod layout;
 mod leaf;
 mod options;
+mod rabin;
 mod shard;
 mod trickle;
 mod writer;

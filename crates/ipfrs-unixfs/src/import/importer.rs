@@ -8,7 +8,6 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, Result};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::chunker::Chunker;
 use super::directory::directory_blocks;
 use super::layout::{FileLayout, Part, node_block};
 use super::leaf::{HashedLeaf, Leaf, LeafGatherer, hash_leaves};
@@ -55,7 +54,8 @@ pub enum EntryKind {
 ///
 /// Memory is bounded whatever the size of a file: with N cores, at most (N + 6) times 4 MiB of blocks (one batch being
 /// gathered, N being hashed, one waiting to be full, 4 in the sink), the pieces of the content stream that these are
-/// slices of, and the links of one node for each level of the file's tree. A directory is held whole while it is
+/// slices of, and the links of one node for each level of the file's tree. Leaves whose ends the content decides take up to
+/// twice their bytes. A directory is held whole while it is
 /// encoded.
 ///
 /// An error of the sink or of a content stream ends the import: drop the importer, which aborts its tasks. Blocks that
@@ -88,6 +88,7 @@ impl Importer {
         S: Stream<Item = Result<Bytes>> + Send + Unpin,
     {
         let mut gatherer = LeafGatherer::new(&self.options);
+        let is_content_defined = self.options.chunker.is_content_defined();
         let mut file = FileImport::new(self);
         let mut read_bytes = 0;
         while let Some(piece) = content.next().await {
@@ -96,6 +97,9 @@ impl Importer {
             while !piece.is_empty() {
                 if let Some(leaf) = gatherer.take(&mut piece) {
                     file.push(leaf).await?;
+                }
+                if is_content_defined {
+                    tokio::task::yield_now().await;
                 }
             }
             progress(read_bytes);
@@ -197,10 +201,11 @@ impl<'a> FileImport<'a> {
     }
 
     async fn push(&mut self, leaf: Leaf) -> Result<()> {
-        let Chunker::Size(chunk_bytes) = self.options.chunker;
         self.batch_bytes += leaf.payload_bytes;
         self.batch.push(leaf);
-        if self.batch.len() >= MAX_HASH_BATCH_LEAVES || self.batch_bytes + chunk_bytes > MAX_BATCH_BYTES {
+        if self.batch.len() >= MAX_HASH_BATCH_LEAVES
+            || self.batch_bytes + self.options.chunker.max_chunk_bytes() > MAX_BATCH_BYTES
+        {
             self.hash_batch().await?;
         }
         Ok(())

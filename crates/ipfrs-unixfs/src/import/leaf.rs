@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use ipfrs_core::{Block, Result, codec};
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-use super::chunker::Chunker;
+use super::cutter::{Cut, Cutter};
 use super::layout::Part;
 use super::options::{ImportOptions, Layout};
 use crate::dag_pb::{encoded_data_len, put_data_header};
@@ -51,7 +51,8 @@ enum LeafFormat {
 #[derive(Debug)]
 pub(crate) struct LeafGatherer {
     format: LeafFormat,
-    chunk_bytes: usize,
+    cutter: Cutter,
+    max_chunk_bytes: usize,
     /// Room for the framing before the payload.
     room_bytes: usize,
     /// The room and the payload gathered so far; empty between leaves.
@@ -63,7 +64,7 @@ pub(crate) struct LeafGatherer {
 
 impl LeafGatherer {
     pub(crate) fn new(options: &ImportOptions) -> Self {
-        let Chunker::Size(chunk_bytes) = options.chunker;
+        let max_chunk_bytes = options.chunker.max_chunk_bytes();
         let format = match options.layout {
             _ if options.raw_leaves => LeafFormat::Raw,
             Layout::Balanced => LeafFormat::DagPb(DataType::File),
@@ -71,8 +72,9 @@ impl LeafGatherer {
         };
         Self {
             format,
-            chunk_bytes,
-            room_bytes: if format == LeafFormat::Raw { 0 } else { header_len(chunk_bytes) },
+            cutter: Cutter::new(options.chunker),
+            max_chunk_bytes,
+            room_bytes: if format == LeafFormat::Raw { 0 } else { header_len(max_chunk_bytes) },
             buffer: BytesMut::new(),
             is_first: true,
             has_empty_leaf: options.layout == Layout::Balanced,
@@ -83,15 +85,15 @@ impl LeafGatherer {
     /// is empty.
     pub(crate) fn take(&mut self, piece: &mut Bytes) -> Option<Leaf> {
         let gathered = self.gathered_bytes();
-        let is_raw = self.format == LeafFormat::Raw;
-        if is_raw && gathered == 0 && piece.len() >= self.chunk_bytes && self.chunk_bytes >= MIN_SLICED_CHUNK_BYTES {
+        let Cut { len, ends } = self.cutter.scan(piece);
+        let part = piece.split_to(len);
+        if self.format == LeafFormat::Raw && ends && gathered == 0 && len >= MIN_SLICED_CHUNK_BYTES {
             self.is_first = false;
-            return Some(Leaf { data: piece.split_to(self.chunk_bytes), payload_bytes: self.chunk_bytes });
+            return Some(Leaf { data: part, payload_bytes: len });
         }
-        let part = piece.split_to(piece.len().min(self.chunk_bytes - gathered));
-        self.reserve(gathered + part.len());
+        self.reserve(gathered + len);
         self.buffer.put_slice(&part);
-        (gathered + part.len() == self.chunk_bytes).then(|| self.seal())
+        ends.then(|| self.seal())
     }
 
     /// The last leaf, unless the content ended where a leaf did. Empty content has one empty leaf in the balanced layout.
@@ -106,7 +108,7 @@ impl LeafGatherer {
     /// Makes room for `payload_bytes` in all. Only the first leaf of a file, which may be its only and a short one, grows
     /// as it is filled.
     fn reserve(&mut self, payload_bytes: usize) {
-        let payload_room = if self.is_first { payload_bytes } else { self.chunk_bytes };
+        let payload_room = if self.is_first { payload_bytes } else { self.max_chunk_bytes };
         let capacity = self.room_bytes + payload_room + MAX_TRAILER_BYTES;
         self.buffer.reserve(capacity.saturating_sub(self.buffer.len()));
         if self.buffer.is_empty() {
@@ -130,7 +132,8 @@ impl LeafGatherer {
         }
         let is_sparse = buffer.capacity() > 2 * buffer.len() + MIN_SPARE_BYTES;
         let data = buffer.freeze().slice(start..);
-        // The last leaf of a file may be far shorter than the memory that was set aside for it.
+        // A leaf may be far shorter than the memory that was set aside for it: the last one of a file, and every one
+        // whose end its content decides.
         let data = if is_sparse { Bytes::copy_from_slice(&data) } else { data };
         Leaf { data, payload_bytes }
     }

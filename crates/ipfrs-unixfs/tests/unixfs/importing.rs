@@ -9,11 +9,11 @@ use proptest::prelude::*;
 
 use crate::harness::{Memory, import, import_file, random_bytes, read_file};
 
-fn options(layout: Layout, raw_leaves: bool, chunk: usize, links: usize) -> ImportOptions {
+fn options(layout: Layout, raw_leaves: bool, chunker: Chunker, links: usize) -> ImportOptions {
     let overrides = Overrides {
         layout: Some(layout),
         raw_leaves: Some(raw_leaves),
-        chunker: Some(Chunker::Size(chunk)),
+        chunker: Some(chunker),
         max_file_links: Some(links),
         ..Overrides::default()
     };
@@ -34,7 +34,8 @@ async fn files_around_every_boundary_read_back() {
             {
                 let case =
                     format!("{size} bytes, chunks of {chunk}, {links} links, {layout:?}, raw leaves {raw_leaves}");
-                let (store, entry) = import_file(options(layout, raw_leaves, chunk, links), &content, 70_000).await;
+                let (store, entry) =
+                    import_file(options(layout, raw_leaves, Chunker::Size(chunk), links), &content, 70_000).await;
                 assert_eq!(read_file(&store, &entry.cid), content, "{case}");
                 assert_eq!((entry.size, entry.kind), (size as u64, EntryKind::File), "{case}");
                 // No chunk is there twice unless they are tiny, so that the claimed size is what is stored.
@@ -50,8 +51,31 @@ async fn files_around_every_boundary_read_back() {
 async fn a_leaf_of_the_largest_chunk_is_a_block() {
     let content = random_bytes(limits::MAX_CHUNK_BYTES + 1);
     let (store, entry) =
-        import_file(options(Layout::Balanced, false, limits::MAX_CHUNK_BYTES, 2), &content, 1 << 20).await;
+        import_file(options(Layout::Balanced, false, Chunker::Size(limits::MAX_CHUNK_BYTES), 2), &content, 1 << 20)
+            .await;
     assert_eq!(read_file(&store, &entry.cid), content);
+}
+
+#[tokio::test]
+async fn chunks_that_content_ends_stay_the_same_behind_a_change() {
+    for chunker in ["rabin-16384-32768-65536", "buzhash"] {
+        let chunker: Chunker = chunker.parse().unwrap();
+        let options = options(Layout::Balanced, true, chunker, 174);
+        let content = random_bytes(4 << 20);
+        let changed = Bytes::from([&b"one more line\n"[..], &content].concat());
+        let mut leaves = Vec::new();
+        for content in [&content, &changed] {
+            let (store, entry) = import_file(options.clone(), content, 70_000).await;
+            let Node::File(root) = decode(&entry.cid, &store.get(&entry.cid).unwrap()).unwrap() else {
+                panic!("no file")
+            };
+            leaves.push(root.children);
+        }
+        let (before, after) = (&leaves[0], &leaves[1]);
+        assert!(before.len() >= 10, "{chunker}: {} leaves", before.len());
+        let same = before.iter().filter(|leaf| after.contains(leaf)).count();
+        assert!(same + 3 >= before.len(), "{chunker}: {same} of {} leaves are the same", before.len());
+    }
 }
 
 #[tokio::test]
@@ -105,14 +129,26 @@ fn options_outside_the_limits_name_the_limit() {
 #[test]
 fn chunkers_and_profiles_read_from_their_names() {
     assert_eq!("size-1".parse::<Chunker>().unwrap(), Chunker::Size(1));
+    let rabin = Chunker::Rabin { min: 87_381, avg: 262_144, max: 393_216 };
+    for name in ["rabin", "rabin-262144", "rabin-87381-262144-393216"] {
+        assert_eq!(name.parse::<Chunker>().unwrap(), rabin);
+    }
+    assert_eq!(rabin.to_string(), "rabin-87381-262144-393216");
+    assert_eq!("buzhash".parse::<Chunker>().unwrap().to_string(), "buzhash");
     assert_eq!("default".parse::<Chunker>().unwrap().to_string(), "size-262144");
     for (text, kind, named) in [
         ("size-0", ErrorKind::InvalidInput, "2096896"),
         ("size-2096897", ErrorKind::InvalidInput, "2096896"),
         ("size-+5", ErrorKind::InvalidInput, "2096896"),
         ("size-", ErrorKind::InvalidInput, "2096896"),
-        ("rabin-1-2-3", ErrorKind::Unsupported, "size-BYTES"),
-        ("buzhash", ErrorKind::Unsupported, "size-BYTES"),
+        ("rabin-15-20-30", ErrorKind::InvalidInput, "16"),
+        ("rabin-20-20-30", ErrorKind::InvalidInput, "grow"),
+        ("rabin-16-20-20", ErrorKind::InvalidInput, "grow"),
+        ("rabin-16-20-2096897", ErrorKind::InvalidInput, "2096896"),
+        ("rabin-45", ErrorKind::InvalidInput, "16"),
+        ("rabin-18446744073709551615", ErrorKind::InvalidInput, "2096896"),
+        ("rabin-16-20", ErrorKind::Unsupported, "size-BYTES"),
+        ("buzhash-5", ErrorKind::Unsupported, "size-BYTES"),
     ] {
         let error = text.parse::<Chunker>().unwrap_err();
         assert_eq!(error.kind(), kind, "{text}");
@@ -143,21 +179,32 @@ fn import_cut(options: &ImportOptions, content: &Bytes, cuts: &[usize]) -> (Arc<
     (store, entry)
 }
 
+/// A chunker, and the fewest bytes of its chunks.
+fn chunkers() -> impl Strategy<Value = (Chunker, usize)> {
+    let rabin = (16_usize..60_000, 1_usize..60_000, 1_usize..60_000);
+    prop_oneof![
+        (1_usize..300).prop_map(|size| (Chunker::Size(size), size)),
+        (30_000_usize..70_000).prop_map(|size| (Chunker::Size(size), size)),
+        rabin.prop_map(|(min, more, most)| (Chunker::Rabin { min, avg: min + more, max: min + more + most }, min)),
+        Just((Chunker::Buzhash, 128 * 1024)),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn pieces_do_not_matter_and_content_reads_back(
         size in prop_oneof![0_usize..300, 0_usize..300_000],
-        chunk in prop_oneof![1_usize..300, 30_000_usize..70_000],
+        (chunker, least) in chunkers(),
         links in 2_usize..20,
         layout in prop::sample::select(vec![Layout::Balanced, Layout::Trickle]),
         raw_leaves: bool,
         cuts in proptest::collection::vec(any::<usize>(), 0..20),
     ) {
         // Keeps the number of blocks, which take most of the time, within reason.
-        let content = random_bytes(size.min(chunk * 2000));
-        let options = options(layout, raw_leaves, chunk, links);
+        let content = random_bytes(size.min(least * 2000));
+        let options = options(layout, raw_leaves, chunker, links);
         let (store, entry) = import_cut(&options, &content, &cuts);
         prop_assert_eq!(read_file(&store, &entry.cid), content.clone());
         let (_, whole) = import_cut(&options, &content, &[]);
