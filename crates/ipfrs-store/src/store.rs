@@ -77,6 +77,9 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
 
     /// The bytes of many blocks, in the order of `cids`; `None` for those that are not here. Lookups are made in
     /// batches. Lazy: nothing is read before the stream is polled, and little beyond what was taken.
+    ///
+    /// There is exactly one item for each of `cids`, always: a block that cannot be read is an error in its place, and
+    /// the stream goes on with the others.
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>>;
 
     /// Stores blocks and returns once they are durable: one outcome per block, in order. In

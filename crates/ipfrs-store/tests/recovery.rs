@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use futures::StreamExt;
 use ipfrs_core::{Block, ErrorKind};
 use ipfrs_store::{BlockStore, PackOptions, PackStore, Stored};
 
@@ -206,6 +207,41 @@ async fn a_rebuild_leaves_out_a_damaged_block_and_keeps_what_follows() {
     assert_eq!(put_all(&store, &blocks[2..3]).await, [Stored::New]);
     assert_holds(&store, &blocks).await;
     store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_block_that_cannot_be_read_is_an_error_in_its_place_and_the_others_follow() {
+    let dir = tempfile::tempdir().unwrap();
+    // More than are looked up at once.
+    let blocks: Vec<_> = (0..300).map(|_| random_block(100)).collect();
+    let options = PackOptions::default();
+    let store = PackStore::open(dir.path(), options.clone()).unwrap();
+    put_all(&store, &blocks).await;
+    store.close().await.unwrap();
+    let hurt = [0, 5, 127, 128, 299];
+    for number in hurt {
+        // The end of the digest.
+        overwrite(&newest(dir.path()), 18 + (PREFIX + 100) * number + PREFIX - 8, &[0; 8]);
+    }
+
+    let store = PackStore::open(dir.path(), options).unwrap();
+    // By way of the index, and then of the cache.
+    for _ in 0..2 {
+        let found: Vec<_> = store.get_many(cids(&blocks)).collect().await;
+        assert_eq!(found.len(), blocks.len());
+        for ((number, block), item) in (0..).zip(&blocks).zip(found) {
+            match item {
+                Ok(item) if !hurt.contains(&number) => {
+                    assert_eq!(item, (*block.cid(), Some(block.data().clone())));
+                }
+                item => assert_eq!(item.unwrap_err().kind(), ErrorKind::Corrupt, "{number}"),
+            }
+        }
+    }
+    store.close().await.unwrap();
+    let found: Vec<_> = store.get_many(cids(&blocks)).collect().await;
+    assert_eq!(found.len(), blocks.len());
+    assert!(found.into_iter().all(|item| item.unwrap_err().kind() == ErrorKind::Unavailable));
 }
 
 #[tokio::test]

@@ -128,8 +128,7 @@ impl BlockStore for PackStore {
 
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
         let walk = Walk::new(self.clone(), cids);
-        stream::try_unfold(walk, |mut walk| async move { Ok(walk.next_block().await?.map(|item| (item, walk))) })
-            .boxed()
+        stream::unfold(walk, |mut walk| async move { Some((walk.next_block().await?, walk)) }).boxed()
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {

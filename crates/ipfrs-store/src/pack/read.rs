@@ -6,6 +6,7 @@ use bytes::Bytes;
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes, identity_payload};
 
 use super::PackStore;
+use super::group::again;
 use super::record::{Key, Location, key_of};
 use super::shared::Shared;
 use crate::mapping::FileSlice;
@@ -159,6 +160,8 @@ impl PackStore {
 /// What is known of a block that was asked for.
 enum Known {
     Nothing,
+    /// The index could not be asked.
+    Unknowable(Error),
     Absent,
     At(Location),
     Payload(Bytes),
@@ -171,9 +174,10 @@ struct Wanted {
 }
 
 /// A block that was asked for, and its bytes when it is here.
-type Item = (Cid, Option<Bytes>);
+type Item = Result<(Cid, Option<Bytes>)>;
 
 /// Gives many blocks one by one, in order. Looks up a batch at a time, and reads some bytes ahead of who takes them.
+/// Every CID that was asked for has one item, in its place: an error about one block says nothing of the next.
 pub(super) struct Walk {
     store: PackStore,
     cids: std::vec::IntoIter<Cid>,
@@ -187,30 +191,33 @@ impl Walk {
     }
 
     /// The next block, or `None` at the end.
-    pub(super) async fn next_block(&mut self) -> Result<Option<Item>> {
+    pub(super) async fn next_block(&mut self) -> Option<Item> {
         if let Some(item) = self.ready.pop_front() {
-            return Ok(Some(item));
+            return Some(item);
         }
         if self.wanted.is_empty() {
             let shared = &self.store.shared;
             self.wanted.extend(self.cids.by_ref().take(LOOKUP_BLOCKS).map(|cid| Wanted::new(cid, shared)));
         }
         if self.wanted.is_empty() {
-            return Ok(None);
+            return None;
         }
-        self.ready = take_resident(&mut self.wanted, &self.store.shared)?;
+        self.ready = take_resident(&mut self.wanted, &self.store.shared);
         if self.ready.is_empty() {
             let mut wanted = std::mem::take(&mut self.wanted);
-            (self.wanted, self.ready) = self
-                .store
-                .blocking(move |shared| {
-                    look_up(&mut wanted, shared)?;
-                    let ready = take_ahead(&mut wanted, shared)?;
-                    Ok((wanted, ready))
-                })
-                .await?;
+            let count = wanted.len();
+            let read = self.store.blocking(move |shared| {
+                look_up(&mut wanted, shared);
+                let ready = take_ahead(&mut wanted, shared);
+                Ok((wanted, ready))
+            });
+            match read.await {
+                Ok((wanted, ready)) => (self.wanted, self.ready) = (wanted, ready),
+                // The batch went with the thread that read it.
+                Err(error) => self.ready = (0..count).map(|_| Err(again(&error))).collect(),
+            }
         }
-        Ok(self.ready.pop_front())
+        self.ready.pop_front()
     }
 }
 
@@ -226,58 +233,70 @@ impl Wanted {
 }
 
 /// Takes blocks from the front as long as that needs neither the index nor the disk.
-fn take_resident(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> Result<VecDeque<Item>> {
+fn take_resident(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> VecDeque<Item> {
     let (mut ready, mut bytes) = (VecDeque::new(), 0);
     while bytes < AHEAD_BYTES {
-        let Some(next) = wanted.pop_front() else { break };
-        let found = match &next.known {
-            Known::Absent => None,
-            Known::Payload(payload) => Some(payload.clone()),
-            Known::At(location) => {
-                let record = shared.record(*location)?;
-                if !record.is_resident() {
-                    wanted.push_front(next);
+        let Some(Wanted { cid, key, known }) = wanted.pop_front() else { break };
+        let found = match known {
+            Known::Absent => Ok(None),
+            Known::Unknowable(error) => Err(error),
+            Known::Payload(payload) => Ok(Some(payload)),
+            Known::At(location) => match shared.record(location) {
+                Ok(record) if !record.is_resident() => {
+                    wanted.push_front(Wanted { cid, key, known: Known::At(location) });
                     break;
                 }
-                Some(record.into_bytes(&next.key)?)
-            }
+                record => record.and_then(|record| record.into_bytes(&key)).map(Some),
+            },
             Known::Nothing => {
-                wanted.push_front(next);
+                wanted.push_front(Wanted { cid, key, known });
                 break;
             }
         };
-        bytes += found.as_ref().map_or(0, Bytes::len);
-        ready.push_back((next.cid, found));
+        bytes += len_of(&found);
+        ready.push_back(found.map(|found| (cid, found)));
     }
-    Ok(ready)
+    ready
 }
 
 /// Asks the index for all of which nothing is known; waits for the disk.
-fn look_up(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> Result<()> {
+fn look_up(wanted: &mut VecDeque<Wanted>, shared: &Shared) {
     let unknown = || |wanted: &&mut Wanted| matches!(wanted.known, Known::Nothing);
     let keys: Vec<Key> = wanted.iter_mut().filter(unknown()).map(|wanted| wanted.key.clone()).collect();
     if keys.is_empty() {
-        return Ok(());
+        return;
     }
-    let found = shared.find(&keys)?;
-    for (wanted, location) in wanted.iter_mut().filter(unknown()).zip(found) {
-        wanted.known = location.map_or(Known::Absent, Known::At);
+    match shared.find(&keys) {
+        Ok(found) => {
+            for (wanted, location) in wanted.iter_mut().filter(unknown()).zip(found) {
+                wanted.known = location.map_or(Known::Absent, Known::At);
+            }
+        }
+        Err(error) => {
+            for wanted in wanted.iter_mut().filter(unknown()) {
+                wanted.known = Known::Unknowable(again(&error));
+            }
+        }
     }
-    Ok(())
 }
 
 /// Takes some blocks from the front, all of which have been looked up; waits for the disk.
-fn take_ahead(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> Result<VecDeque<Item>> {
+fn take_ahead(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> VecDeque<Item> {
     let (mut ready, mut bytes) = (VecDeque::new(), 0);
     while bytes < AHEAD_BYTES {
         let Some(next) = wanted.pop_front() else { break };
         let found = match next.known {
-            Known::Absent | Known::Nothing => None,
-            Known::Payload(payload) => Some(payload),
-            Known::At(location) => Some(shared.load(location, &next.key)?),
+            Known::Absent | Known::Nothing => Ok(None),
+            Known::Unknowable(error) => Err(error),
+            Known::Payload(payload) => Ok(Some(payload)),
+            Known::At(location) => shared.load(location, &next.key).map(Some),
         };
-        bytes += found.as_ref().map_or(0, Bytes::len);
-        ready.push_back((next.cid, found));
+        bytes += len_of(&found);
+        ready.push_back(found.map(|found| (next.cid, found)));
     }
-    Ok(ready)
+    ready
+}
+
+fn len_of(found: &Result<Option<Bytes>>) -> usize {
+    found.iter().flatten().map(Bytes::len).sum()
 }
