@@ -220,10 +220,11 @@ impl Writer {
         let Group { mut batch, answers } = group;
         let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch) };
         if committed.is_ok() {
+            self.shared.cache.apply(batch.into_changes());
+            // After the cache has let the blocks go: who sees the new number must not get them any more.
             if answers.iter().any(|answer| matches!(answer, Answer::Delete(..))) {
                 self.shared.count_removal();
             }
-            self.shared.cache.apply(batch.into_changes());
         }
         for answer in answers {
             answer.send(committed.as_ref().copied());
