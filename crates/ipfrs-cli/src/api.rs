@@ -72,6 +72,15 @@ pub(crate) struct Version {
     pub(crate) version: String,
 }
 
+/// `repo/stat`, as far as it is used here.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct RepoStat {
+    pub(crate) repo_size: u64,
+    pub(crate) num_objects: u64,
+    pub(crate) repo_path: String,
+}
+
 /// What a content path leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -132,6 +141,11 @@ impl Api {
     /// The version of the one who answers.
     pub(crate) async fn version(&self) -> Result<Version> {
         self.call("version", Query::new(), None).await?.whole().await
+    }
+
+    /// The repo of the one who answers.
+    pub(crate) async fn repo_stat(&self) -> Result<RepoStat> {
+        self.call("repo/stat", Query::new(), None).await?.whole().await
     }
 
     /// Whether requests are welcome.

@@ -1,6 +1,6 @@
 //! What the global flags lead to: a repo, a configuration, and somebody who answers requests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -82,9 +82,12 @@ impl Session {
             return Ok(Some(Api::remote(url)?));
         }
         let Some(url) = running_url(&self.repo)? else { return Ok(None) };
-        // A daemon that was killed leaves its URL behind, and the port may be somebody else's by now.
-        let api = Api::remote(&url)?;
-        let answers = matches!(tokio::time::timeout(PROBE_TIMEOUT, api.version()).await, Ok(Ok(_)));
-        Ok(answers.then_some(api))
+        // A daemon that was killed leaves its URL behind, perhaps cut off, and the port may be somebody else's by now:
+        // only a daemon that says that it serves this repo is believed.
+        let Ok(api) = Api::remote(&url) else { return Ok(None) };
+        let asked = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;
+        let Ok(Ok(stat)) = asked else { return Ok(None) };
+        let is_ours = std::fs::canonicalize(&self.repo).is_ok_and(|repo| Path::new(&stat.repo_path) == repo);
+        Ok(is_ours.then_some(api))
     }
 }

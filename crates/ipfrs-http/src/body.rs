@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
@@ -235,20 +235,26 @@ impl Drop for Drained {
     }
 }
 
+/// A client that has sent this much is not pausing.
+const PROGRESS_BYTES: usize = 64 * 1024;
+
 pin_project! {
-    /// A request's body that fails when the client pauses for too long: what waits for it is needed by others.
+    /// A request's body that fails when the client pauses for too long, at once or by and by: what waits for it is needed
+    /// by others. Only the time that is spent waiting for the client counts.
     pub(crate) struct Patient {
         #[pin]
         inner: Body,
         patience: Duration,
-        // Set while there is something to wait for.
-        deadline: Option<Pin<Box<Sleep>>>,
+        waited: Duration,
+        received: usize,
+        // Since when there is something to wait for, and until when.
+        waiting: Option<(Instant, Pin<Box<Sleep>>)>,
     }
 }
 
 impl Patient {
     pub(crate) fn new(inner: Body, patience: Duration) -> Self {
-        Self { inner, patience, deadline: None }
+        Self { inner, patience, waited: Duration::ZERO, received: 0, waiting: None }
     }
 }
 
@@ -259,14 +265,23 @@ impl HttpBody for Patient {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.project();
         if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
-            *this.deadline = None;
+            if let Some((since, _)) = this.waiting.take() {
+                *this.waited += since.elapsed();
+            }
+            if let Some(Ok(frame)) = &frame {
+                *this.received += frame.data_ref().map_or(0, Bytes::len);
+            }
+            if *this.received >= PROGRESS_BYTES {
+                (*this.waited, *this.received) = (Duration::ZERO, 0);
+            }
             return Poll::Ready(frame);
         }
-        let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(*this.patience)));
+        let left = this.patience.saturating_sub(*this.waited);
+        let (_, deadline) = this.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
         ready!(deadline.as_mut().poll(cx));
         let seconds = this.patience.as_secs();
-        let why = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds): nothing of it was added");
-        Poll::Ready(Some(Err(axum::Error::new(Error::new(ErrorKind::Timeout, why)))))
+        let why = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds) and was given up");
+        Poll::Ready(Some(Err(axum::Error::new(Error::invalid(why)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -298,11 +313,15 @@ pub(crate) fn pieces(body: Body) -> impl Stream<Item = Result<Bytes>> + Send + U
 /// The whole of a request's body.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] over `limit` bytes.
-pub(crate) async fn whole(body: Body, limit: usize) -> Result<Bytes> {
+/// [`ErrorKind::TooLarge`] over `limit` bytes, which come from `key`.
+pub(crate) async fn whole(body: Body, limit: usize, key: &str) -> Result<Bytes> {
     let declared = http_body::Body::size_hint(&body).lower();
-    let too_large =
-        || Error::new(ErrorKind::TooLarge, format!("the request's body is over the limit of {limit} bytes"));
+    let too_large = || {
+        Error::new(
+            ErrorKind::TooLarge,
+            format!("the request's body is over the limit of {limit} bytes ({key}): send several"),
+        )
+    };
     if declared > limit as u64 {
         return Err(too_large());
     }

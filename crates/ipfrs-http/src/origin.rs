@@ -1,15 +1,20 @@
-//! Protection against pages that make a browser send requests (CSRF), with the rules of Kubo's RPC.
+//! Protection against pages that make a browser send requests (CSRF), stricter than Kubo's RPC, which has a port of its own.
 
 use axum::extract::Request;
 use http::header::{ORIGIN, REFERER, USER_AGENT};
 use http::{HeaderMap, Method, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 
-/// Whether a request may change something, by what the browser says of the page that sent it.
+/// Whether a request may change something, by what it says of its sender.
 ///
-/// Allowed are pages of the daemon itself (localhost, 127.0.0.1 or `[::1]` on its own port) and clients that are no
-/// browser: those send neither `Origin` nor `Referer`, and a `User-Agent` that does not start with `Mozilla`.
+/// As in Kubo, clients that send neither `Origin` nor `Referer` may, unless their `User-Agent` starts with `Mozilla`; so may
+/// those that name localhost, 127.0.0.1 or `[::1]` on our port. But a page in a browser may not, of whatever origin it is:
+/// content under `/ipfs` is anybody's, and shares our origin. Browsers send `Sec-Fetch-*` headers to such addresses, and no
+/// script can take them away (Fetch Metadata specification).
 fn is_allowed(headers: &HeaderMap, port: u16) -> bool {
+    if headers.contains_key("sec-fetch-site") || headers.contains_key("sec-fetch-mode") {
+        return false;
+    }
     let header = |name| headers.get(name).map(|value: &http::HeaderValue| value.to_str().unwrap_or("invalid"));
     match (header(ORIGIN), header(REFERER)) {
         (Some(origin), _) => is_own_page(origin, port),
@@ -34,7 +39,7 @@ pub(crate) fn check(request: &Request, port: u16) -> Result<()> {
     if is_safe || is_allowed(request.headers(), port) {
         return Ok(());
     }
-    let why = "the request comes from a page that is not this daemon's (Origin, Referer or a browser)";
+    let why = "the request comes from a page in a browser (User-Agent, Sec-Fetch-*, or a foreign Origin or Referer)";
     Err(Error::new(ErrorKind::Forbidden, why))
 }
 
@@ -51,11 +56,13 @@ mod tests {
     }
 
     #[test]
-    fn only_own_pages_and_clients_that_are_no_browser_may_call() {
+    fn only_clients_that_are_no_browser_may_call() {
         assert!(allowed(&[]));
         assert!(allowed(&[("user-agent", "curl/8")]));
         assert!(allowed(&[("origin", "http://localhost:8080")]));
         assert!(allowed(&[("origin", "http://127.0.0.1:8080"), ("user-agent", "Mozilla/5.0")]));
+        assert!(!allowed(&[("origin", "http://127.0.0.1:8080"), ("sec-fetch-site", "same-origin")]));
+        assert!(!allowed(&[("sec-fetch-mode", "no-cors")]));
         assert!(allowed(&[("referer", "http://[::1]:8080/ipfs/x")]));
         assert!(!allowed(&[("user-agent", "Mozilla/5.0")]));
         assert!(!allowed(&[("origin", "http://localhost:8081")]));

@@ -54,6 +54,25 @@ pub(crate) struct Connections {
     header_timeout: Duration,
 }
 
+/// A connection that is open: counted, and in its slot, until this is dropped, however it ends.
+struct Open {
+    active: IntGauge,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Open {
+    fn count(active: &IntGauge, slot: OwnedSemaphorePermit) -> Self {
+        active.inc();
+        Self { active: active.clone(), _slot: slot }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.active.dec();
+    }
+}
+
 /// The two steps of ending: connections finish what they do, then whatever is left is cut.
 #[derive(Debug, Default)]
 struct Drain {
@@ -109,10 +128,8 @@ impl Connections {
     fn spawn(self: &Arc<Self>, stream: TcpStream, slot: OwnedSemaphorePermit) {
         let connections = Arc::clone(self);
         self.tracker.spawn(async move {
-            connections.active.inc();
+            let _open = Open::count(&connections.active, slot);
             connections.serve(stream).await;
-            connections.active.dec();
-            drop(slot);
         });
     }
 

@@ -11,11 +11,17 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_stream::StoreSink;
-use ipfrs_unixfs::{BlockSink, Chunker, Entry, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
+use ipfrs_unixfs::{Attributes, BlockSink, Chunker, Entry, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Node;
 use crate::metrics::Metrics;
+
+/// Longest path of a file in an import (`PATH_MAX` on Linux).
+const MAX_PATH_BYTES: usize = 4_096;
+
+/// Most files, symlinks and directories of one import: their names are in memory until its end.
+const MAX_ENTRIES: usize = 4_000_000;
 
 /// What an import does; what is `None` follows from the profile, as in Kubo's `add`.
 #[derive(Debug, Clone, Default)]
@@ -65,6 +71,7 @@ pub struct AddSession {
     top: Tree,
     wrap: bool,
     unnamed: bool,
+    entries: usize,
     waiting: VecDeque<(Mark, Added)>,
     _turn: OwnedSemaphorePermit,
 }
@@ -101,6 +108,7 @@ impl Node {
             raw_leaves: options.raw_leaves,
             chunker: options.chunker,
             hash: options.hash,
+            attributes: false,
             inline_limit: options.inline_limit,
             layout: options.layout,
             max_file_links: options.max_file_links,
@@ -121,6 +129,7 @@ impl Node {
             top: Tree::default(),
             wrap: options.wrap_with_directory,
             unnamed: false,
+            entries: 0,
             waiting: VecDeque::new(),
             _turn: turn,
         })
@@ -147,7 +156,7 @@ impl AddSession {
             counted = total;
             progress(total);
         };
-        let entry = self.importer.file(content, &mut count).await?;
+        let entry = self.importer.file(content, Attributes::default(), &mut count).await?;
         self.place(&names, path, entry)
     }
 
@@ -157,7 +166,7 @@ impl AddSession {
     /// As [`Self::file`].
     pub async fn symlink(&mut self, path: &str, target: &str) -> Result<()> {
         let names = self.names(path)?;
-        let entry = self.importer.symlink(target).await?;
+        let entry = self.importer.symlink(target, Attributes::default()).await?;
         self.place(&names, path, entry)
     }
 
@@ -214,14 +223,21 @@ impl AddSession {
                 };
                 entries.push((name, entry));
             }
-            let entry = self.importer.directory(entries).await?;
+            let entry = self.importer.directory(entries, Attributes::default()).await?;
             made.push(Added { name: path, cid: entry.cid, size: entry.tsize });
             Ok(entry)
         }
         .boxed()
     }
 
-    fn names(&self, path: &str) -> Result<Vec<String>> {
+    /// The names of a path; counts one more entry.
+    fn names(&mut self, path: &str) -> Result<Vec<String>> {
+        self.entries += 1;
+        if self.entries > MAX_ENTRIES {
+            return Err(Error::too_large(format!(
+                "an import has at most {MAX_ENTRIES} files and directories: split it"
+            )));
+        }
         let invalid = |why: &str| Err(Error::invalid(format!("invalid file name {path:?}: {why}")));
         let names: Vec<_> = path.split('/').filter(|name| !matches!(*name, "" | ".")).map(str::to_owned).collect();
         if names.iter().any(|name| name == "..") {
@@ -230,6 +246,12 @@ impl AddSession {
         if path.contains('\0') {
             return invalid("it holds a NUL byte");
         }
+        if path.len() > MAX_PATH_BYTES {
+            return Err(Error::too_large(format!(
+                "a file name of {} bytes is over the limit of {MAX_PATH_BYTES}",
+                path.len()
+            )));
+        }
         if names.len() > MAX_PATH_SEGMENTS {
             return invalid(&format!("more than {MAX_PATH_SEGMENTS} directories deep"));
         }
@@ -237,7 +259,6 @@ impl AddSession {
     }
 
     fn place(&mut self, names: &[String], path: &str, entry: Entry) -> Result<()> {
-        let mut name = names.join("/");
         let Some((last, parents)) = names.split_last() else {
             return self.place_unnamed(entry);
         };
@@ -245,7 +266,7 @@ impl AddSession {
         if directory.0.contains_key(last) {
             return Err(Error::invalid(format!("{path:?} is in the import twice: give each file a name of its own")));
         }
-        let added = Added { name: std::mem::take(&mut name), cid: entry.cid, size: entry.tsize };
+        let added = Added { name: names.join("/"), cid: entry.cid, size: entry.tsize };
         directory.0.insert(last.clone(), Branch::Leaf(entry));
         self.waiting.push_back((self.importer.mark(), added));
         Ok(())

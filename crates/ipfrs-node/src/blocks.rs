@@ -5,11 +5,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
 use ipfrs_store::{BlockStoreExt, PutMode, Stored};
 
 use crate::Node;
+
+/// A block up to this size is hashed where it is; a larger one would hold up a runtime worker.
+const INLINE_HASH_BYTES: usize = 32 * 1024;
 
 /// How the content ID of a new block is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,7 +106,12 @@ impl Node {
     /// # Errors
     /// When the data does not match the expected content ID, is over the limit, or cannot be stored.
     pub async fn put_block(&self, block: PutBlock) -> Result<(Cid, usize)> {
-        let block = block.into_block()?;
+        let block = if block.data.len() <= INLINE_HASH_BYTES {
+            block.into_block()?
+        } else {
+            let hashed = tokio::task::spawn_blocking(move || block.into_block());
+            hashed.await.map_err(|e| Error::internal("hashing a block failed").with_source(e))??
+        };
         let stored = (*block.cid(), block.data().len());
         self.inner.store.put(block).await?;
         Ok(stored)
@@ -139,7 +146,6 @@ impl Node {
         let BatchPut { items, mode } = batch;
         let count = items.len();
         self.check_batch(count)?;
-        let _turn = self.turn().await?;
         let _timer = self.batch_timer("put", count);
         // Hashing megabytes must not hold up a runtime worker.
         let verified = tokio::task::spawn_blocking(move || {
@@ -180,7 +186,6 @@ impl Node {
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`.
     pub async fn batch_has(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         self.check_batch(cids.len())?;
-        let _turn = self.turn().await?;
         let _timer = self.batch_timer("has", cids.len());
         self.inner.store.has_many(cids).await
     }
@@ -212,14 +217,5 @@ struct BatchTimer {
 impl Drop for BatchTimer {
     fn drop(&mut self) {
         self.histogram.observe(self.start.elapsed().as_secs_f64());
-    }
-}
-
-/// The size check that callers make before a body is read whole.
-impl Node {
-    /// Most payload bytes of a batch that is whole in memory, and most of one block.
-    #[must_use]
-    pub fn body_limits(&self) -> (usize, usize) {
-        (self.inner.config.batch.max_batch_bytes, MAX_BLOCK_BYTES)
     }
 }

@@ -104,7 +104,7 @@ impl CacheConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConcurrencyConfig {
-    /// Most imports and batch requests that work at the same time; further ones wait their turn.
+    /// Most imports that work at the same time; further ones wait their turn, for at most 30 seconds.
     pub max_concurrent_tasks: usize,
 }
 

@@ -23,5 +23,5 @@ pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_unixfs::{Chunker, Layout, Profile};
 pub use metrics::CacheMeter;
-pub use node::Node;
+pub use node::{Node, Room};
 pub use path::ContentPath;

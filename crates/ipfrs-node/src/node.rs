@@ -3,18 +3,26 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_store::{BlockStore, Engine, Mappings, MemoryStore, PackOptions, PackStore, Stats, StoreConfig};
 use ipfrs_stream::Bandwidth;
 use prometheus::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use crate::config::NodeConfig;
 use crate::files::PathCache;
 use crate::identity::Identity;
 use crate::metered::Metered;
 use crate::metrics::{CacheMeter, Metrics};
+
+/// Longest that a request waits for others to end.
+const TURN_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Most memory for bodies of requests that must be whole, in KiB: 512 MiB.
+const WHOLE_BODIES_KIB: u32 = 512 * 1024;
 
 /// A block store with everything that front-ends do with it. Cheap to clone: clones are the same node.
 #[derive(Debug, Clone)]
@@ -31,8 +39,10 @@ pub(crate) struct Inner {
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Metrics,
     pub(crate) paths: Option<PathCache>,
-    /// One permit for each import or batch that works at the moment.
-    tasks: Arc<Semaphore>,
+    /// One permit for each import that works at the moment.
+    imports: Arc<Semaphore>,
+    /// One permit for each KiB of bodies that are whole in memory.
+    whole_bodies: Arc<Semaphore>,
     identity: Identity,
     bandwidth: Bandwidth,
     repo: PathBuf,
@@ -65,16 +75,19 @@ impl Node {
                     let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
                     let options = PackOptions {
                         durability: store.durability,
-                        cache_entries: if cache.enabled { cache.max_entries } else { 0 },
+                        cache_enabled: cache.enabled,
+                        cache_entries: cache.max_entries,
                         holder,
                         ..PackOptions::default()
                     };
                     Some(PackStore::open(&dir, options)?)
                 }
             };
-            Ok((pack, Identity::open(&path)?))
+            let absolute = fs::canonicalize(&path)
+                .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
+            Ok((pack, Identity::open(&path)?, absolute))
         });
-        let (pack, identity) =
+        let (pack, identity, repo) =
             opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
         let engine: Arc<dyn BlockStore> = match &pack {
             Some(pack) => Arc::new(pack.clone()),
@@ -84,12 +97,13 @@ impl Node {
             store: Arc::new(Metered::new(engine, metrics.clone())),
             pack,
             paths: config.cache.enabled.then(|| PathCache::new(&config.cache)),
-            tasks: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
+            imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
+            whole_bodies: Arc::new(Semaphore::new(WHOLE_BODIES_KIB as usize)),
             config,
             metrics,
             identity,
             bandwidth: Bandwidth::default(),
-            repo: repo.to_owned(),
+            repo,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -111,7 +125,7 @@ impl Node {
         &self.inner.config
     }
 
-    /// The directory that holds the repo.
+    /// The directory that holds the repo, absolute and without symlinks.
     #[must_use]
     pub fn repo(&self) -> &Path {
         &self.inner.repo
@@ -168,9 +182,36 @@ impl Node {
         Ok(stats)
     }
 
-    /// Waits for a turn to do heavy work; the turn ends when the permit is dropped.
+    /// Waits for a turn to import; the turn ends when the permit is dropped. Uploads take as long as their clients like, so
+    /// nobody waits for one for ever.
     pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit> {
-        let tasks = self.inner.tasks.clone();
-        tasks.acquire_owned().await.map_err(|e| Error::internal("the node is closed").with_source(e))
+        let turn = timeout(TURN_PATIENCE, self.inner.imports.clone().acquire_owned()).await;
+        let busy = |_| {
+            let (most, waited) = (self.inner.config.concurrency.max_concurrent_tasks, TURN_PATIENCE.as_secs());
+            let what = format!(
+                "{most} imports are under way (concurrency.max_concurrent_tasks), and none ended in {waited} s"
+            );
+            Error::new(ErrorKind::RateLimited, format!("{what}: try again later"))
+        };
+        turn.map_err(busy)?.map_err(|e| Error::internal("the node is closed").with_source(e))
     }
+
+    /// Waits for room in memory for a request's body of at most `bytes` that must be whole; the room is free again when
+    /// the permit is dropped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`] when there is no room for too long.
+    pub async fn room(&self, bytes: usize) -> Result<Room> {
+        let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX).min(WHOLE_BODIES_KIB);
+        let room = timeout(TURN_PATIENCE, self.inner.whole_bodies.clone().acquire_many_owned(kibibytes)).await;
+        let full = |_| Error::new(ErrorKind::RateLimited, "too many large requests at the same time: try again later");
+        let room = room.map_err(full)?.map_err(|e| Error::internal("the node is closed").with_source(e))?;
+        Ok(Room { _permit: room })
+    }
+}
+
+/// Room in memory for the body of a request; see [`Node::room`].
+#[derive(Debug)]
+pub struct Room {
+    _permit: OwnedSemaphorePermit,
 }

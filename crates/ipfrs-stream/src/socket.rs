@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use ipfrs_store::Mappings;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -27,6 +28,8 @@ pub struct Socket {
     #[cfg(target_os = "linux")]
     mappings: Option<Mappings>,
     bandwidth: Bandwidth,
+    /// Whether bytes were written since the last shutdown of the sending side.
+    is_sending: bool,
 }
 
 impl Socket {
@@ -40,6 +43,7 @@ impl Socket {
             #[cfg(target_os = "linux")]
             mappings,
             bandwidth,
+            is_sending: false,
         }
     }
 
@@ -93,6 +97,7 @@ impl AsyncWrite for Socket {
     ) -> Poll<io::Result<usize>> {
         let sent = ready!(self.poll_send(cx, slices))?;
         self.bandwidth.add_out(sent as u64);
+        self.is_sending = true;
         Poll::Ready(Ok(sent))
     }
 
@@ -105,6 +110,18 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.is_sending = false;
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Drop for Socket {
+    /// A connection that is dropped without a shutdown broke off in an answer: closing it with a reset tells so, where the
+    /// ordinary end could be taken for the end of the content (HTTP/1.0, and everything that is read until it closes).
+    fn drop(&mut self) {
+        if self.is_sending {
+            // A socket that is gone already needs no reset.
+            let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
+        }
     }
 }

@@ -169,3 +169,15 @@ async fn a_directory_takes_no_method_but_get_head_and_options() {
     let options = gateway.request(Method::OPTIONS, &format!("/ipfs/{root}/")).send().await.unwrap();
     assert_eq!(options.status(), 204);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_head_of_a_listing_does_not_claim_a_length() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/a.txt", "a")]).await;
+    let path = format!("/ipfs/{root}/");
+    let head = gateway.request(Method::HEAD, &path).send().await.unwrap();
+    assert_eq!(head.status(), 200);
+    assert!(!head.headers().contains_key("content-length"));
+    assert_eq!(head.headers()["vary"], "Accept");
+    assert_eq!(head.headers()["etag"], gateway.get(&path).await.headers()["etag"]);
+}

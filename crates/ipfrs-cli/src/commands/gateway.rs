@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
 use ipfrs_interface::{Flag, Gateway, ServerConfig, run_until_signalled, running_url};
-use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -19,15 +18,6 @@ use crate::session::Session;
 const STOP_MARGIN: Duration = Duration::from_secs(15);
 /// How often it is looked whether a daemon has gone.
 const STOP_POLL: Duration = Duration::from_millis(50);
-
-/// `repo/stat`, as far as it is used here.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct RepoStat {
-    repo_size: u64,
-    num_objects: u64,
-    repo_path: String,
-}
 
 pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output) -> Result<()> {
     let session = match command {
@@ -75,7 +65,7 @@ fn announce(session: &Session, urls: &[String], out: &mut Output) -> Result<()> 
 async fn status(api: &Api, out: &mut Output) -> Result<()> {
     let version = api.version().await?.version;
     let is_ready = api.is_ready().await?;
-    let repo: RepoStat = api.call("repo/stat", Query::new(), None).await?.whole().await?;
+    let repo = api.repo_stat().await?;
     if out.is_json() {
         return out.object(&json!({
             "url": api.url(),

@@ -146,7 +146,10 @@ fn row(base: &ContentPath, entry: &Listed) -> Row {
         cid: entry.cid.to_string(),
         short_cid: short(&entry.cid),
         cid_href: format!("/ipfs/{}{slash}?filename={}", entry.cid, encode(&entry.name)),
-        size: if entry.kind == ListedKind::Directory { String::from("—") } else { readable(entry.size) },
+        size: match entry.kind {
+            ListedKind::File | ListedKind::Unknown => readable(entry.size),
+            ListedKind::Directory | ListedKind::Symlink => String::from("—"),
+        },
     }
 }
 

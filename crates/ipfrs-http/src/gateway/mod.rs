@@ -11,7 +11,9 @@ mod request;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LOCATION};
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LOCATION, VARY,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -78,7 +80,7 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
         }
     };
     if request.format == Format::Raw {
-        return raw(state, &request, &parts.headers, object);
+        return raw(state, &request, &parts.headers, object).await;
     }
     match &object.kind {
         ObjectKind::File(file) => {
@@ -92,7 +94,7 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
         ObjectKind::Symlink(target) => {
             let mut answer = Answer::new(state, &request, &object, etag(&object, ""));
             answer.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
-            answer.payload(state, &parts.headers, Payload::Bytes(target.clone()))
+            answer.payload(state, &parts.headers, Payload::Bytes(target.clone())).await
         }
         ObjectKind::Directory(_) => directory(state, &request, &parts.headers, object).await,
         ObjectKind::Other => {
@@ -102,7 +104,7 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
 }
 
 /// A block as it is stored: `?format=raw` or `Accept: application/vnd.ipld.raw`.
-fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap, object: Object) -> Result<Response> {
+async fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap, object: Object) -> Result<Response> {
     let mut answer = Answer::new(state, request, &object, etag(&object, ".raw"));
     answer.set(CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.raw"));
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -112,7 +114,7 @@ fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap, obje
         let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
         answer.set(CONTENT_LOCATION, header_text(&format!("{}?{query}format=raw", request.raw_path)));
     }
-    answer.payload(state, headers, Payload::Bytes(object.block))
+    answer.payload(state, headers, Payload::Bytes(object.block)).await
 }
 
 /// A file, with the `Content-Type` that its name or its first bytes give. `etag_of` is the file, or the directory
@@ -141,7 +143,7 @@ async fn deserialised(
         let name = request.filename.clone().unwrap_or_else(fallback);
         answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
     }
-    answer.payload(state, headers, file)
+    answer.payload(state, headers, file).await
 }
 
 /// The type that a file looks like. It is kept, unless the first bytes could not be had.
@@ -180,9 +182,13 @@ async fn directory(
     answer.set(http::header::CONTENT_SECURITY_POLICY, state.listing.content_security_policy());
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer.set(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-    let body =
-        if request.is_head { axum::body::Body::empty() } else { state.listing.body(&state.node, request, &object)? };
+    let body = if request.is_head { unknown_length() } else { state.listing.body(&state.node, request, &object)? };
     Ok(answer.into_response(StatusCode::OK, body))
+}
+
+/// The body of an answer to HEAD whose length is not known either with GET: an empty one would say that it is 0.
+fn unknown_length() -> axum::body::Body {
+    axum::body::Body::from_stream(futures::stream::empty::<Result<bytes::Bytes>>())
 }
 
 /// 301 to the same place with a slash at its end, so that relative links in the page work.
@@ -210,6 +216,7 @@ impl Answer {
         let mut headers = HeaderMap::with_capacity(12);
         headers.insert(ETAG, header_text(&etag));
         headers.insert(CACHE_CONTROL, state.immutable.clone());
+        headers.insert(VARY, HeaderValue::from_static("Accept"));
         headers.insert(X_IPFS_PATH, header_text(&request.raw_path));
         headers.insert(X_IPFS_ROOTS, header_text(&object.facts.roots));
         Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
@@ -231,14 +238,14 @@ impl Answer {
     }
 
     /// The payload, or the ranges of it that were asked for.
-    fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
+    async fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
         if self.is_not_modified(request) {
             return Ok(self.not_modified());
         }
         self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         let asked = conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();
         let ranges = range::parse(asked, payload.size(), self.max_ranges);
-        let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head);
+        let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head).await?;
         Ok(self.into_response(status, body))
     }
 

@@ -1,9 +1,11 @@
 //! Bytes to answer with: whole, a range, or several.
 
+use std::hash::{BuildHasher, RandomState};
+
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::Result;
 use ipfrs_node::{FileContent, Node, Span};
@@ -11,10 +13,6 @@ use ipfrs_node::{FileContent, Node, Span};
 use super::content_type::SNIFF_BYTES;
 use super::range::Ranges;
 use crate::body::{Sized, header_text};
-
-/// Separates the parts of a `multipart/byteranges` body. Fixed: the parts have a known length, so that clients do not
-/// depend on the text being absent from the content.
-const BOUNDARY: &str = "ipfrs-7f1c0e5b9a3d4e62byteranges";
 
 /// Content whose size is known before it is read.
 pub(super) enum Payload {
@@ -43,64 +41,75 @@ impl Payload {
         }
     }
 
-    /// Status and body for `ranges`; the headers that depend on them are set.
-    pub(super) fn respond(
+    /// Status and body for `ranges`; the headers that depend on them are set. The first piece of a file is read before
+    /// the head is sent, so that a file whose beginning is missing is an error and not a broken answer.
+    ///
+    /// # Errors
+    /// What reading the first piece fails with.
+    pub(super) async fn respond(
         self,
         node: &Node,
         ranges: Ranges,
         headers: &mut HeaderMap,
         is_head: bool,
-    ) -> (StatusCode, Body) {
+    ) -> Result<(StatusCode, Body)> {
         let size = self.size();
         let (status, length, body) = match ranges {
             Ranges::Unsatisfiable => {
                 headers.insert(CONTENT_RANGE, header_text(&format!("bytes */{size}")));
+                headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
                 headers.remove(CONTENT_TYPE);
-                return (StatusCode::RANGE_NOT_SATISFIABLE, Body::empty());
+                return Ok((StatusCode::RANGE_NOT_SATISFIABLE, Body::empty()));
             }
-            Ranges::Whole => {
-                let whole = Span { start: 0, len: size };
-                (StatusCode::OK, size, (!is_head).then(|| self.body(node, whole)))
+            Ranges::Whole | Ranges::One(_) if is_head => {
+                let span = one_span(&ranges, size, headers);
+                (status_of(&ranges), span.len, Body::empty())
             }
-            Ranges::One(span) => {
-                headers.insert(CONTENT_RANGE, header_text(&content_range(span, size)));
-                (StatusCode::PARTIAL_CONTENT, span.len, (!is_head).then(|| self.body(node, span)))
+            Ranges::Whole | Ranges::One(_) => {
+                let span = one_span(&ranges, size, headers);
+                (status_of(&ranges), span.len, self.body(node, span).await?)
             }
             Ranges::Many(spans) => {
-                let parts = part_heads(&spans, size, headers.get(CONTENT_TYPE));
-                let multipart =
-                    HeaderValue::from_static("multipart/byteranges; boundary=ipfrs-7f1c0e5b9a3d4e62byteranges");
-                headers.insert(CONTENT_TYPE, multipart);
-                let length =
-                    parts.iter().map(|(head, span)| head.len() as u64 + span.len).sum::<u64>() + END.len() as u64;
-                (StatusCode::PARTIAL_CONTENT, length, (!is_head).then(|| self.multipart(node, parts, length)))
+                let multipart = Multipart::new(&spans, size, headers.get(CONTENT_TYPE));
+                headers.insert(CONTENT_TYPE, multipart.content_type());
+                let length = multipart.length();
+                let body = if is_head { Body::empty() } else { self.multipart(node, multipart) };
+                (StatusCode::PARTIAL_CONTENT, length, body)
             }
         };
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-        (status, body.unwrap_or_else(Body::empty))
+        Ok((status, body))
     }
 
-    fn body(self, node: &Node, span: Span) -> Body {
+    async fn body(self, node: &Node, span: Span) -> Result<Body> {
         match (self.slice(span), self) {
             (Some(bytes), _) => {
                 node.count_download(bytes.len());
-                Body::from(bytes)
+                Ok(Body::from(bytes))
             }
-            (None, Self::File(file)) => Sized::body(node.read(&file, span), span.len),
-            (None, Self::Bytes(_)) => Body::empty(),
+            (None, Self::File(file)) => {
+                let mut pieces = node.read(&file, span);
+                let first = pieces.next().await.transpose()?;
+                Ok(Sized::body(stream::iter(first.map(Ok)).chain(pieces), span.len))
+            }
+            (None, Self::Bytes(_)) => Ok(Body::empty()),
         }
     }
 
-    fn multipart(self, node: &Node, parts: Vec<(Bytes, Span)>, length: u64) -> Body {
-        let node = node.clone();
-        let parts = stream::iter(parts).flat_map(move |(head, span)| {
+    fn multipart(self, node: &Node, multipart: Multipart) -> Body {
+        let (node, length) = (node.clone(), multipart.length());
+        let parts = stream::iter(multipart.parts).flat_map(move |(head, span)| {
             let content = match (self.slice(span), &self) {
                 (None, Self::File(file)) => node.read(file, span).boxed(),
-                (bytes, _) => once(bytes.unwrap_or_default()).boxed(),
+                (bytes, _) => {
+                    let bytes = bytes.unwrap_or_default();
+                    node.count_download(bytes.len());
+                    once(bytes).boxed()
+                }
             };
             once(head).chain(content)
         });
-        Sized::body(parts.chain(once(Bytes::from_static(END.as_bytes()))).boxed(), length)
+        Sized::body(parts.chain(once(multipart.end)).boxed(), length)
     }
 
     /// A span of content that is in memory; `None` where the file has to be read for it.
@@ -120,17 +129,48 @@ fn once(bytes: Bytes) -> impl Stream<Item = Result<Bytes>> + Send {
     stream::once(std::future::ready(Ok(bytes)))
 }
 
-const END: &str = "\r\n--ipfrs-7f1c0e5b9a3d4e62byteranges--\r\n";
+fn status_of(ranges: &Ranges) -> StatusCode {
+    if *ranges == Ranges::Whole { StatusCode::OK } else { StatusCode::PARTIAL_CONTENT }
+}
+
+/// The span of an answer in one piece; `Content-Range` says which it is.
+fn one_span(ranges: &Ranges, size: u64, headers: &mut HeaderMap) -> Span {
+    let Ranges::One(span) = *ranges else { return Span { start: 0, len: size } };
+    headers.insert(CONTENT_RANGE, header_text(&content_range(span, size)));
+    span
+}
 
 fn content_range(span: Span, size: u64) -> String {
     format!("bytes {}-{}/{size}", span.start, span.start + span.len - 1)
 }
 
-fn part_heads(spans: &[Span], size: u64, content_type: Option<&HeaderValue>) -> Vec<(Bytes, Span)> {
-    let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("application/octet-stream");
-    let head = |span: &Span| {
-        let range = content_range(*span, size);
-        format!("\r\n--{BOUNDARY}\r\nContent-Type: {content_type}\r\nContent-Range: {range}\r\n\r\n")
-    };
-    spans.iter().map(|span| (Bytes::from(head(span)), *span)).collect()
+/// A `multipart/byteranges` body (RFC 9110, 14.6). Its boundary is another one each time: content that holds it cannot
+/// have been made beforehand.
+struct Multipart {
+    boundary: String,
+    parts: Vec<(Bytes, Span)>,
+    end: Bytes,
+}
+
+impl Multipart {
+    fn new(spans: &[Span], size: u64, content_type: Option<&HeaderValue>) -> Self {
+        let random = || RandomState::new().hash_one(size);
+        let boundary = format!("{:016x}{:016x}", random(), random());
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("application/octet-stream");
+        let head = |span: &Span| {
+            let range = content_range(*span, size);
+            format!("\r\n--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: {range}\r\n\r\n")
+        };
+        let parts = spans.iter().map(|span| (Bytes::from(head(span)), *span)).collect();
+        Self { parts, end: format!("\r\n--{boundary}--\r\n").into(), boundary }
+    }
+
+    fn content_type(&self) -> HeaderValue {
+        header_text(&format!("multipart/byteranges; boundary={}", self.boundary))
+    }
+
+    fn length(&self) -> u64 {
+        let parts: u64 = self.parts.iter().map(|(head, span)| head.len() as u64 + span.len).sum();
+        parts + self.end.len() as u64
+    }
 }

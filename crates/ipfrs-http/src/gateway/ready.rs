@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::header::{IF_NONE_MATCH, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body::Body as HttpBody;
 use ipfrs_node::{CacheMeter, Node};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -29,6 +30,9 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 /// A body may leave memory while its answer is kept. Once a second an answer is made anew, which brings it back without
 /// a runtime worker waiting for the disk.
 const RENEW_AFTER_SECONDS: u64 = 1;
+
+/// After this long nobody is sure that the body is still in memory: then everybody goes the long way.
+const COLD_AFTER_SECONDS: u64 = 10;
 
 /// What an entry takes besides its text: headers, mostly.
 const ENTRY_BYTES: u64 = 1_024;
@@ -74,9 +78,10 @@ impl ReadyAnswers {
     }
 
     /// The whole answer to a request, where it is ready.
-    pub(crate) fn get<B>(&self, node: &Node, ids: &RequestIds, request: &Request<B>) -> Option<Response> {
+    pub(crate) fn get<B: HttpBody>(&self, node: &Node, ids: &RequestIds, request: &Request<B>) -> Option<Response> {
         let cache = self.cache.as_ref()?;
-        if !is_plain(request.method(), request.uri(), request.headers()) {
+        let is_whole = request.body().is_end_stream();
+        if !is_whole || !is_plain(request.method(), request.uri(), request.headers()) {
             return None;
         }
         let start = Instant::now();
@@ -86,9 +91,10 @@ impl ReadyAnswers {
         };
         let now = (start - self.started).as_secs();
         let made = ready.made.load(Ordering::Relaxed);
+        let age = now.saturating_sub(made);
         // One request goes the long way, and makes the answer anew; those beside it are answered from here.
-        let is_stale = now >= made + RENEW_AFTER_SECONDS
-            && ready.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let renews = || ready.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let is_stale = age >= COLD_AFTER_SECONDS || (age >= RENEW_AFTER_SECONDS && renews());
         if is_stale || ready.removals != node.removals() {
             self.meter.misses.inc();
             return None;

@@ -15,7 +15,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{Args, Render};
-use super::{Answer, add_multipart, output};
+use super::multipart::{self, Part, Parts};
+use super::{Answer, has_body, output};
 use crate::body;
 use crate::error::RpcError;
 use crate::router::AppState;
@@ -26,6 +27,9 @@ const REFUSED: [&str; 8] =
 
 /// `inline-limit` where only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
+
+/// Longest target of a symlink (`PATH_MAX` on Linux).
+const MAX_TARGET_BYTES: usize = 4_096;
 
 /// Least time between two progress lines: a client that does not read them costs little memory.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -49,7 +53,10 @@ struct ProgressLine<'a> {
 /// for each file once it is durable, and for each directory at the end.
 pub(super) async fn add(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let options = options(&args)?;
-    let boundary = add_multipart::boundary(request.headers())?;
+    let boundary = multipart::boundary(request.headers())?;
+    if boundary.is_none() && !has_body(&request) {
+        return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
+    }
     let session = state.node.add(options).await?;
     let (sender, receiver) = unbounded_channel();
     let reporter = Reporter {
@@ -87,7 +94,7 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
 
 async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, boundary: Option<String>) {
     let imported = match boundary {
-        Some(boundary) => add_multipart::import(&mut session, &mut reporter, body.into_data_stream(), boundary).await,
+        Some(boundary) => import(&mut session, &mut reporter, Parts::new(body, boundary)).await,
         None => {
             let imported = session.file("", body::pieces(body), |bytes| reporter.progress("", bytes)).await;
             imported.map(|()| reporter.tell_progress(""))
@@ -101,6 +108,29 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, bounda
     if let Err(e) = told {
         reporter.send(Err(e));
     }
+}
+
+/// Imports every part: files, `application/x-directory`, `application/symlink`. Directories that are left out are made
+/// from the paths of their files.
+async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Parts) -> Result<()> {
+    while let Some(part) = parts.next().await? {
+        let name = part.file_name()?;
+        match part.content_type().as_str() {
+            "application/x-directory" => session.directory(&name)?,
+            "application/symlink" => session.symlink(&name, &target(part).await?).await?,
+            _ => {
+                session.file(&name, part, |bytes| reporter.progress(&name, bytes)).await?;
+                reporter.tell_progress(&name);
+            }
+        }
+        reporter.acknowledged(session)?;
+    }
+    Ok(())
+}
+
+async fn target(part: Part) -> Result<String> {
+    let target = part.whole(MAX_TARGET_BYTES, "a symlink's target is over the limit").await?;
+    String::from_utf8(target).map_err(|e| Error::invalid("a symlink's target is not UTF-8").with_source(e))
 }
 
 /// The answer's head waits for the first line, so that an import that fails at once fails with a status.
@@ -125,7 +155,7 @@ async fn answer(
 }
 
 /// Tells the client what has been imported.
-pub(super) struct Reporter {
+struct Reporter {
     lines: UnboundedSender<Result<Bytes>>,
     render: Render,
     progress: bool,
@@ -137,12 +167,12 @@ pub(super) struct Reporter {
 
 impl Reporter {
     /// Tells of the files that have become durable.
-    pub(super) fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
+    fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
         session.acknowledged().iter().try_for_each(|added| self.added(added))
     }
 
     /// Tells how far a file is.
-    pub(super) fn progress(&mut self, name: &str, bytes: u64) {
+    fn progress(&mut self, name: &str, bytes: u64) {
         if !self.progress {
             return;
         }
@@ -154,7 +184,7 @@ impl Reporter {
     }
 
     /// Tells what was too soon to be told. Called at the end of a file, so that the bars that clients draw end full.
-    pub(super) fn tell_progress(&mut self, name: &str) {
+    fn tell_progress(&mut self, name: &str) {
         if let Some(bytes) = self.untold.take() {
             self.send(output::line(&ProgressLine { name, bytes }));
         }

@@ -97,7 +97,8 @@ impl Args {
     /// Refuses options that would change the answer but are not offered, so that nobody gets something else unnoticed.
     pub(super) fn refuse(&self, names: &[&str]) -> Result<()> {
         for name in names {
-            if self.options.get(*name).is_some_and(|value| !matches!(value.as_str(), "false" | "0")) {
+            // A value that is no Boolean is one that was given on purpose.
+            if self.options.contains_key(*name) && !matches!(self.bool(name), Ok(Some(false))) {
                 return Err(Error::unsupported(format!("option {name:?} is not offered by this version")));
             }
         }

@@ -9,9 +9,9 @@ use ipfrs_core::{Error, codec};
 use ipfrs_node::{BlockFormat, ContentPath, PutBlock};
 use serde::Serialize;
 
-use super::add_multipart;
 use super::args::Args;
-use super::{Answer, output};
+use super::multipart::{self, Parts};
+use super::{Answer, has_body, output};
 use crate::body;
 use crate::error::RpcError;
 use crate::router::AppState;
@@ -48,11 +48,12 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
 /// `block/put[?cid-codec=][&mhtype=][&mhlen=]`: stores each file of a multipart body, or the body itself, as a block.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let format = format(&args)?;
-    let mut blocks = Vec::new();
-    match add_multipart::boundary(request.headers())? {
-        None => blocks.push(body::whole(request.into_body(), MAX_BLOCK_BYTES).await?),
-        Some(boundary) => blocks.append(&mut parts(&state, request, boundary).await?),
-    }
+    let _room = state.node.room(state.node.config().batch.max_batch_bytes.min(declared_bytes(&request))).await?;
+    let blocks = match multipart::boundary(request.headers())? {
+        None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
+        None => vec![body::whole(request.into_body(), MAX_BLOCK_BYTES, "a block's").await?],
+        Some(boundary) => files(&state, Parts::new(request.into_body(), boundary)).await?,
+    };
     let mut lines = Vec::with_capacity(blocks.len());
     for data in blocks {
         let (cid, size) = state.node.put_block(PutBlock { data, cid: None, format }).await?;
@@ -61,22 +62,25 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
 
-/// The files of a multipart body, whole: together at most `batch.max_batch_bytes`.
-async fn parts(state: &AppState, request: Request, boundary: String) -> Result<Vec<Bytes>, RpcError> {
-    let (limit, _) = state.node.body_limits();
-    let mut multipart = multer::Multipart::new(request.into_body().into_data_stream(), boundary);
+fn declared_bytes(request: &Request) -> usize {
+    let upper = http_body::Body::size_hint(request.body()).upper();
+    upper.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
+}
+
+/// The files of a multipart body, whole: as many and as large together as a batch may be.
+async fn files(state: &AppState, mut parts: Parts) -> Result<Vec<Bytes>, RpcError> {
+    let batch = &state.node.config().batch;
     let (mut blocks, mut total) = (Vec::new(), 0);
-    while let Some(mut field) = multipart.next_field().await.map_err(add_multipart::broken)? {
-        let mut data = Vec::new();
-        while let Some(piece) = field.chunk().await.map_err(add_multipart::broken)? {
-            data.extend_from_slice(&piece);
-            if data.len() > MAX_BLOCK_BYTES {
-                return Err(Error::too_large(format!("a block is over the limit of {MAX_BLOCK_BYTES} bytes")).into());
-            }
-        }
+    while let Some(part) = parts.next().await? {
+        let data = part.whole(MAX_BLOCK_BYTES, "a block is over the limit").await?;
         total += data.len();
-        if total > limit {
-            return Err(Error::too_large(format!("the blocks are over {limit} bytes together: send them apart")).into());
+        if blocks.len() == batch.max_batch_size || total > batch.max_batch_bytes {
+            return Err(Error::too_large(format!(
+                "the files are over the limit of {} blocks or {} bytes (batch.max_batch_size, batch.max_batch_bytes): \
+                 send them apart",
+                batch.max_batch_size, batch.max_batch_bytes
+            ))
+            .into());
         }
         blocks.push(Bytes::from(data));
     }

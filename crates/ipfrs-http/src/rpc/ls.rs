@@ -2,13 +2,16 @@
 
 use axum::extract::State;
 use futures::{StreamExt, TryStreamExt, stream};
-use ipfrs_core::Result;
+use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, Listed, ListedKind};
 use serde::Serialize;
 
 use super::args::{Args, Render};
 use super::{Answer, output};
 use crate::router::AppState;
+
+/// Most entries that are answered as one JSON object, which is whole in memory.
+const MAX_LINKS: usize = 65_536;
 
 #[derive(Serialize)]
 struct Objects {
@@ -58,7 +61,10 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     }
     let mut objects = Vec::with_capacity(listings.len());
     for (path, entries) in listings {
-        let links = entries.map(|entry| link(render, entry?)).try_collect().await?;
+        let links: Vec<Link> = entries.take(MAX_LINKS + 1).map(|entry| link(render, entry?)).try_collect().await?;
+        if links.len() > MAX_LINKS {
+            return Err(Error::too_large(format!("{path} has more than {MAX_LINKS} entries: use stream=true")).into());
+        }
         objects.push(LsObject { hash: path, links });
     }
     Ok(output::object(Objects { objects }))

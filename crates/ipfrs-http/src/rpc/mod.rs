@@ -1,11 +1,11 @@
 //! The Kubo RPC (<https://docs.ipfs.tech/reference/kubo/rpc/>): `POST /api/v0/{command}?arg=...&option=...`.
 
 mod add;
-mod add_multipart;
 mod args;
 mod block;
 mod cat;
 mod ls;
+mod multipart;
 mod node;
 mod output;
 
@@ -14,7 +14,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use http::header::ALLOW;
+use http::header::{ALLOW, CONTENT_TYPE};
 use http::{Method, StatusCode};
 
 use crate::error::RpcError;
@@ -40,6 +40,12 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/repo/stat", any(node::repo))
         .route("/shutdown", any(node::shutdown))
         .fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))
+}
+
+/// Whether a request has a body, be it an empty one: a client that sends none at all has forgotten it.
+fn has_body(request: &Request) -> bool {
+    let headers = request.headers();
+    headers.contains_key(CONTENT_TYPE) || !http_body::Body::is_end_stream(request.body())
 }
 
 /// Commands are called with POST and nothing else.

@@ -92,10 +92,10 @@ async fn from_json(state: &AppState, body: Body, by_query: Option<TransactionMod
     let batch = &state.node.config().batch;
     // Base64 takes four bytes for three; the rest of an item fits a kilobyte.
     let limit = batch.max_batch_bytes / 3 * 4 + batch.max_batch_size.min(batch.max_batch_bytes / 1_024) * 1_024;
-    let body = body::whole(body, limit).await?;
+    let body = body::whole(body, limit, "batch.max_batch_bytes").await?;
     // Decoding megabytes must not hold up a runtime worker.
     let decoded = tokio::task::spawn_blocking(move || {
-        let request: PutRequest = read_json(&body)?;
+        let request: PutRequest = read_json(&body, r#"{"blocks":[{"data":"BASE64"}]}"#)?;
         let mode = mode(by_query.unwrap_or(request.transaction_mode));
         Ok(BatchPut { items: request.blocks.into_iter().map(item).collect(), mode })
     });
@@ -107,6 +107,15 @@ fn item(item: PutItem) -> Result<PutBlock> {
     let codec = item.codec.as_deref().map_or(Ok(codec::RAW), codec::parse)?;
     let hash = item.mhtype.as_deref().map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
     let cid = item.cid.as_deref().map(parse_cid).transpose()?;
+    if let Some(cid) = &cid {
+        let differs = (item.codec.is_some() && cid.codec() != codec)
+            || (item.mhtype.is_some() && cid.hash().code() != hash.code());
+        if differs {
+            return Err(Error::invalid(format!(
+                "codec or mhtype is not that of {cid}: leave them out where a cid is given"
+            )));
+        }
+    }
     Ok(PutBlock { data: data.into(), cid, format: BlockFormat { version: 1, codec, hash } })
 }
 

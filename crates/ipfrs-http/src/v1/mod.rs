@@ -64,8 +64,8 @@ struct CidList {
 }
 
 /// Reads JSON whatever the request calls it: `curl -d` says form-urlencoded.
-fn json<T: DeserializeOwned>(body: &Bytes) -> Result<T> {
-    serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not the JSON that is expected: {e}")))
+fn json<T: DeserializeOwned>(body: &Bytes, expected: &str) -> Result<T> {
+    serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))
 }
 
 /// Whether a header of media types names CAR.

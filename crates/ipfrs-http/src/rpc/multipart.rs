@@ -1,0 +1,219 @@
+//! The multipart bodies of `add` and `block/put`, as Kubo's clients write them, read with bounded memory.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, BodyDataStream};
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use http::HeaderMap;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use ipfrs_core::{Error, Result};
+use percent_encoding::percent_decode_str;
+
+use crate::body::broken_body;
+
+/// The parser is given this much before it is asked what it made of it.
+const FEED_BYTES: usize = 256 * 1024;
+
+/// More than this without a part, or without a piece of one, is no multipart body: before the first boundary, or in the
+/// head of a part, the parser would keep everything.
+const MAX_UNCLAIMED_BYTES: usize = 1024 * 1024;
+
+/// The boundary of a multipart body; `None` for every other body.
+///
+/// # Errors
+/// A multipart type without a boundary.
+pub(super) fn boundary(headers: &HeaderMap) -> Result<Option<String>> {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !content_type.trim_start().to_ascii_lowercase().starts_with("multipart/") {
+        return Ok(None);
+    }
+    let parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
+    let boundary = parameters.map(|(name, value)| (name.trim(), value.trim().trim_matches('"')));
+    match boundary.filter(|(name, _)| name.eq_ignore_ascii_case("boundary")).map(|(_, value)| value).next() {
+        Some(value) if !value.is_empty() => Ok(Some(value.to_owned())),
+        _ => Err(Error::invalid(format!("Content-Type {content_type:?} has no boundary"))),
+    }
+}
+
+/// The failure of a multipart body in words for the client.
+fn broken(error: multer::Error) -> Error {
+    match error {
+        multer::Error::IncompleteStream
+        | multer::Error::IncompleteFieldData { .. }
+        | multer::Error::IncompleteHeaders => {
+            Error::invalid("the multipart body was cut off before its end: nothing of the last file was added")
+        }
+        multer::Error::StreamReadFailed(cause) => broken_body(cause),
+        other => Error::invalid(format!("the multipart body is malformed: {other}")).with_source(other),
+    }
+}
+
+/// The parts of a multipart body, one after the other.
+pub(super) struct Parts {
+    parser: multer::Multipart<'static>,
+    unclaimed: Arc<AtomicUsize>,
+}
+
+impl Parts {
+    pub(super) fn new(body: Body, boundary: String) -> Self {
+        let unclaimed = Arc::new(AtomicUsize::new(0));
+        let feed = Feed { body: body.into_data_stream(), unclaimed: unclaimed.clone(), has_paused: false };
+        Self { parser: multer::Multipart::new(feed, boundary), unclaimed }
+    }
+
+    /// The next part; what was left of the one before is skipped.
+    pub(super) async fn next(&mut self) -> Result<Option<Part>> {
+        let field = self.parser.next_field().await.map_err(broken)?;
+        self.unclaimed.store(0, Ordering::Relaxed);
+        Ok(field.map(|field| Part { field, unclaimed: self.unclaimed.clone() }))
+    }
+}
+
+/// A part: its head, and its content as a stream.
+pub(super) struct Part {
+    field: multer::Field<'static>,
+    unclaimed: Arc<AtomicUsize>,
+}
+
+impl Part {
+    /// The file name, unescaped; empty where there is none.
+    ///
+    /// # Errors
+    /// A name that is not UTF-8: it could not be found again under its name.
+    pub(super) fn file_name(&self) -> Result<String> {
+        file_name(self.field.headers())
+    }
+
+    /// The content type without its parameters.
+    pub(super) fn content_type(&self) -> String {
+        let value = self.field.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        value.split(';').next().unwrap_or_default().trim().to_owned()
+    }
+
+    /// The whole content.
+    ///
+    /// # Errors
+    /// `TooLarge` with the words of `too_large` over `limit` bytes.
+    pub(super) async fn whole(mut self, limit: usize, too_large: &str) -> Result<Vec<u8>> {
+        let mut content = Vec::new();
+        while let Some(piece) = self.next().await.transpose()? {
+            content.extend_from_slice(&piece);
+            if content.len() > limit {
+                return Err(Error::too_large(format!("{too_large} of {limit} bytes")));
+            }
+        }
+        Ok(content)
+    }
+}
+
+impl Stream for Part {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let piece = ready!(self.field.poll_next_unpin(cx));
+        self.unclaimed.store(0, Ordering::Relaxed);
+        Poll::Ready(piece.map(|piece| piece.map_err(broken)))
+    }
+}
+
+/// What the parser reads from. It takes whatever is ready into its buffer, so it is made to pause.
+struct Feed {
+    body: BodyDataStream,
+    unclaimed: Arc<AtomicUsize>,
+    has_paused: bool,
+}
+
+impl Stream for Feed {
+    type Item = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let unclaimed = self.unclaimed.load(Ordering::Relaxed);
+        if unclaimed >= FEED_BYTES && !std::mem::replace(&mut self.has_paused, true) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.has_paused = false;
+        if unclaimed > MAX_UNCLAIMED_BYTES {
+            let why = format!("the multipart body has no part in {MAX_UNCLAIMED_BYTES} bytes: is the boundary right?");
+            return Poll::Ready(Some(Err(Error::too_large(why).into())));
+        }
+        let piece = ready!(self.body.poll_next_unpin(cx));
+        if let Some(Ok(piece)) = &piece {
+            self.unclaimed.fetch_add(piece.len(), Ordering::Relaxed);
+        }
+        Poll::Ready(piece.map(|piece| piece.map_err(Into::into)))
+    }
+}
+
+/// The `filename` of a part, whatever its disposition is called. Clients escape it as a query component; one that does
+/// not (curl) is taken as it is where it cannot be an escaped name.
+fn file_name(headers: &HeaderMap) -> Result<String> {
+    let Some(disposition) = headers.get(CONTENT_DISPOSITION) else { return Ok(String::new()) };
+    let not_utf8 = |name: &str| Error::invalid(format!("the file name {name:?} is not UTF-8: rename the file"));
+    let disposition = std::str::from_utf8(disposition.as_bytes())
+        .map_err(|_| not_utf8(&String::from_utf8_lossy(disposition.as_bytes())))?;
+    let raw = filename_parameter(disposition).unwrap_or_default();
+    if !is_escaped(&raw) {
+        return Ok(raw);
+    }
+    let name = percent_decode_str(&raw.replace('+', " ")).decode_utf8().map(Into::into);
+    name.map_err(|_| not_utf8(&raw))
+}
+
+/// Every `%` begins an escape.
+fn is_escaped(name: &str) -> bool {
+    name.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|b| b.is_ascii_hexdigit()))
+}
+
+/// `filename="..."` with backslash escapes, or `filename=token`.
+fn filename_parameter(disposition: &str) -> Option<String> {
+    let at = disposition
+        .to_ascii_lowercase()
+        .match_indices("filename=")
+        .map(|(at, _)| at)
+        .find(|at| matches!(disposition[..*at].chars().next_back(), Some(';' | ' ' | '\t')))?;
+    let value = &disposition[at + "filename=".len()..];
+    let Some(quoted) = value.strip_prefix('"') else {
+        return Some(value.split(';').next().unwrap_or_default().trim().to_owned());
+    };
+    let (mut name, mut characters) = (String::new(), quoted.chars());
+    while let Some(c) = characters.next() {
+        match c {
+            '"' => break,
+            '\\' => name.extend(characters.next()),
+            other => name.push(other),
+        }
+    }
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    fn name_of(disposition: &str) -> String {
+        let value = HeaderValue::from_bytes(disposition.as_bytes()).unwrap();
+        file_name(&HeaderMap::from_iter([(CONTENT_DISPOSITION, value)])).unwrap()
+    }
+
+    #[test]
+    fn file_names_are_read_as_clients_write_them() {
+        assert_eq!(name_of(r#"form-data; name="file"; filename="a.txt""#), "a.txt");
+        assert_eq!(name_of(r#"form-data; name="file"; filename="dir%2Fa+b%C3%BC.txt""#), "dir/a bü.txt");
+        assert_eq!(name_of(r#"attachment; filename="x%20y""#), "x y");
+        assert_eq!(name_of(r#"form-data; name="filename="; filename="a\"b""#), "a\"b");
+        assert_eq!(name_of("form-data; name=file; filename=plain"), "plain");
+        assert_eq!(name_of(r#"form-data; filename="100%.txt""#), "100%.txt");
+        assert_eq!(name_of("form-data; filename=\"tést\""), "tést");
+        assert_eq!(name_of(r#"form-data; name="file""#), "");
+        for not_utf8 in [&br#"form-data; filename="a%FF""#[..], b"form-data; filename=\"a\xff\""] {
+            let value = HeaderValue::from_bytes(not_utf8).unwrap();
+            assert!(file_name(&HeaderMap::from_iter([(CONTENT_DISPOSITION, value)])).is_err());
+        }
+    }
+}
