@@ -109,6 +109,8 @@ pub(super) fn check_version(dir: &Path) -> Result<()> {
     // Empty: a crash came between creating and writing it, so nothing else was written either.
     if text.trim().is_empty() {
         let write = || {
+            // First, so that a store with a version is one whose place is durable.
+            sync_ancestors(dir)?;
             let mut file = File::create(&path)?;
             writeln!(file, "{FORMAT}")?;
             file.sync_all()?;
@@ -128,6 +130,20 @@ pub(super) fn check_version(dir: &Path) -> Result<()> {
             text.chars().take(40).collect::<String>()
         ))),
     }
+}
+
+/// Makes durable that `dir` is where it is: whoever created it, and what it is in, may not have.
+fn sync_ancestors(dir: &Path) -> io::Result<()> {
+    for ancestor in fs::canonicalize(dir)?.ancestors().skip(1) {
+        match sync_directory(ancestor) {
+            // What this user may not read was there before, and some file systems cannot sync a directory.
+            Err(error) if !matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Makes the entries of a directory durable.
