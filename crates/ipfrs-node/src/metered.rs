@@ -93,6 +93,10 @@ impl BlockStore for Metered {
         self.inner.removals()
     }
 
+    fn check(&self) -> Result<()> {
+        self.inner.check()
+    }
+
     fn mappings(&self) -> Option<Mappings> {
         self.inner.mappings()
     }

@@ -107,6 +107,10 @@ impl BlockStore for MemoryStore {
         self.contents.read().removals
     }
 
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
         let contents = Arc::clone(&self.contents);
         stream::unfold(None, move |after| {

@@ -119,6 +119,13 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// long as it is the same. It changes before a [`delete_many`](Self::delete_many) that removed something returns.
     fn removals(&self) -> u64;
 
+    /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] gives the reason for which nothing can be stored: a disk that failed, or a store that
+    /// was closed. Blocks may be read all the same.
+    fn check(&self) -> Result<()>;
+
     /// The mapped files that returned [`Bytes`] may lie in, for sockets that can send from a file; `None` for engines
     /// that map nothing.
     fn mappings(&self) -> Option<Mappings> {

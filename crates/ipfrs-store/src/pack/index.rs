@@ -5,13 +5,18 @@
 //! replayed at open is the last entry of `packs`.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipfrs_core::{Error, ErrorKind, Result};
-use redb::{Database, Durability, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+use redb::backends::FileBackend;
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition};
 
+use super::index_file::IndexFile;
 use super::record::{Key, Location};
 
 const BLOCKS: TableDefinition<'_, &[u8], &[u8; 16]> = TableDefinition::new("blocks");
@@ -50,6 +55,7 @@ pub(super) struct Totals {
 pub(super) struct Index {
     database: Database,
     path: PathBuf,
+    sealed: Arc<AtomicBool>,
 }
 
 /// What [`Index::open`] found.
@@ -66,10 +72,23 @@ impl Index {
     /// # Errors
     /// Only for failures that another index would not mend: permissions, a full disk.
     pub(super) fn open(path: &Path) -> Result<Opened> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|error| super::lock::cannot("open", path, error))?;
+        let file = FileBackend::new(file).map_err(|error| failed("open", path, error.into()))?;
+        Self::open_on(file, path)
+    }
+
+    /// Opens the index in `file`, which is the one at `path`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(super) fn open_on(file: impl StorageBackend, path: &Path) -> Result<Opened> {
         // redb asserts where damage contradicts what it relies on. Nothing is shared with what unwinds here.
         let opened = catch_unwind(AssertUnwindSafe(|| {
-            let database = Database::builder().set_cache_size(CACHE_BYTES).create(path)?;
-            let index = Self { database, path: path.to_owned() };
+            let sealed = Arc::new(AtomicBool::new(false));
+            let file = IndexFile::new(file, Arc::clone(&sealed));
+            let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file)?;
+            let index = Self { database, path: path.to_owned(), sealed };
             let format = index.prepare()?;
             Ok::<_, redb::Error>((index, format))
         }));
@@ -95,6 +114,11 @@ impl Index {
         write.open_table(META)?.insert("format", FORMAT)?;
         write.commit()?;
         Ok(FORMAT)
+    }
+
+    /// Lets the file stay as it is: closing would make durable what is not so yet. Reads go on.
+    pub(super) fn seal(&self) {
+        self.sealed.store(true, Ordering::Release);
     }
 
     /// Removes the file, so that the next [`Self::open`] makes a new one.

@@ -1,7 +1,7 @@
 //! The engine that keeps blocks on disk: append-only packs, an index that is derived from them, one writer.
 //!
 //! * `record` is the bytes of a pack, `scan` reads them with suspicion, `file` is an open pack.
-//! * `index` says where blocks are, `cache` remembers what it said, `read` goes from a CID to bytes.
+//! * `index` says where blocks are (in an `index_file`), `cache` remembers what it said, `read` goes from a CID to bytes.
 //! * `queue` bounds what waits for the `writer`, which commits `group`s.
 //! * `lock` keeps other processes away, `recovery` opens what a crash may have left, `shared` is what all of them see.
 //!
@@ -13,6 +13,7 @@ mod cache;
 mod file;
 mod group;
 mod index;
+mod index_file;
 mod lock;
 mod queue;
 mod read;
@@ -175,6 +176,10 @@ impl BlockStore for PackStore {
 
     async fn stats(&self) -> Result<Stats> {
         Ok(self.shared.stats())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.shared.check()
     }
 
     fn mappings(&self) -> Option<Mappings> {

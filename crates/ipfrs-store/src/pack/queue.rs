@@ -142,7 +142,7 @@ impl Queue {
 }
 
 async fn answer<T>(shared: &Shared, reply: oneshot::Receiver<Result<T>>) -> Result<T> {
-    reply.await.unwrap_or_else(|_| Err(shared.closed()))
+    reply.await.unwrap_or_else(|_| Err(shared.unanswered()))
 }
 
 /// Parts of at most one group each, so that one that fails takes few others with it.

@@ -42,7 +42,8 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
     let packs_dir = dir.join("packs");
     ensure_directory(&packs_dir)?;
     let mut found = find_packs(&packs_dir)?;
-    let index = open_index(&dir.join("index.redb"), &found)?;
+    let lengths = found.iter().map(|(number, pack)| (*number, pack.len)).collect();
+    let index = open_index(&dir.join("index.redb"), &lengths)?;
     let replayed = replay_all(&index, &mut found)?;
 
     let mappings = Mappings::default();
@@ -65,8 +66,6 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         next_number += 1;
     }
     if let (true, Some((number, pack))) = (replayed != Replayed::Nothing, packs.last_key_value()) {
-        // A put of what was replayed is answered "present": it must be as durable as that answer says.
-        pack.sync()?;
         index.apply(&Changes::new(), Position { pack: *number, offset: pack.end() }, true)?;
     }
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock)?;
@@ -92,6 +91,9 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
     for pack in found.values_mut() {
         let Some(from) = replay_start(&covered, pack.number).filter(|from| *from < pack.len) else { continue };
         replayed = Replayed::Sections;
+        // A put of what is replayed is answered "present": it must be as durable as that answer says. Before the index
+        // is told, because redb makes all that it was told durable when it is closed, in whatever way opening ends.
+        pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
         let end = replay(index, pack.number, &pack.file, &pack.path, from, pack.len)?;
         let rest = pack.len - end;
         if rest == 0 {
@@ -112,18 +114,22 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
     Ok(replayed)
 }
 
-/// Brings an index that was opened anew up to what the packs of a running store hold.
-pub(super) fn catch_up(index: &Index, packs: &[Arc<Pack>]) -> Result<()> {
+/// Opens the index of a running store anew, and tells it what it does not know of `packs`. They must be on the disk up to
+/// their ends.
+pub(super) fn reopen_index(path: &Path, packs: &[Arc<Pack>]) -> Result<Index> {
+    // It may know too much as well: what failed may have been the last step of a commit of which it tells now.
+    let lengths = packs.iter().map(|pack| (pack.number(), pack.end())).collect();
+    let index = open_index(path, &lengths)?;
     let covered = index.covered()?;
     for pack in packs {
         match replay_start(&covered, pack.number()) {
             Some(from) if from < pack.end() => {
-                replay(index, pack.number(), pack.file(), pack.path(), from, pack.end())?;
+                replay(&index, pack.number(), pack.file(), pack.path(), from, pack.end())?;
             }
             _ => {}
         }
     }
-    Ok(())
+    Ok(index)
 }
 
 /// From where a pack must be replayed; `None` when the index was past it.
@@ -178,8 +184,8 @@ fn begins_as_pack(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Opens the index, or begins a new one where it is missing, damaged, or not about these packs.
-fn open_index(path: &Path, packs: &BTreeMap<u32, FoundPack>) -> Result<Index> {
+/// Opens the index, or begins a new one where it is missing, damaged, or not about these packs, given by their lengths.
+fn open_index(path: &Path, packs: &BTreeMap<u32, u32>) -> Result<Index> {
     let unusable = match Index::open(path)? {
         Opened::Usable(index) => match contradiction(&index.covered()?, packs) {
             None => return Ok(index),
@@ -196,19 +202,19 @@ fn open_index(path: &Path, packs: &BTreeMap<u32, FoundPack>) -> Result<Index> {
 }
 
 /// Why an index that covers `covered` is not about `packs`.
-fn contradiction(covered: &BTreeMap<u32, u32>, packs: &BTreeMap<u32, FoundPack>) -> Option<String> {
+fn contradiction(covered: &BTreeMap<u32, u32>, packs: &BTreeMap<u32, u32>) -> Option<String> {
     for (number, offset) in covered {
         match packs.get(number) {
             None => return Some(format!("it covers pack {number}, which is missing")),
-            Some(pack) if pack.len < *offset => {
-                return Some(format!("it covers {offset} bytes of pack {number}, which has {}", pack.len));
+            Some(len) if len < offset => {
+                return Some(format!("it covers {offset} bytes of pack {number}, which has {len}"));
             }
             Some(_) => {}
         }
     }
     let (last, _) = covered.last_key_value()?;
-    let holds_sections = |pack: &FoundPack| pack.len > CAR_HEADER.len() as u32;
-    let unknown = packs.range(..last).find(|(number, pack)| !covered.contains_key(number) && holds_sections(pack));
+    let holds_sections = |len: u32| len > CAR_HEADER.len() as u32;
+    let unknown = packs.range(..last).find(|(number, len)| !covered.contains_key(number) && holds_sections(**len));
     unknown.map(|(number, _)| format!("it does not know of pack {number}"))
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::RwLock;
@@ -11,6 +11,7 @@ use parking_lot::RwLock;
 use super::PackOptions;
 use super::cache::LocationCache;
 use super::file::Pack;
+use super::group::again;
 use super::index::{Index, Totals};
 use super::lock::StoreLock;
 use crate::{Mappings, Stats};
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub(super) totals: StoredTotals,
     /// For [`BlockStore::removals`](crate::BlockStore::removals).
     removals: AtomicU64,
+    /// Why nothing can be written any more.
+    failed: OnceLock<Error>,
     packs: RwLock<BTreeMap<u32, Arc<Pack>>>,
     /// `None` once closed.
     open: RwLock<Option<Open>>,
@@ -71,6 +74,7 @@ impl Shared {
             mappings,
             totals,
             removals: AtomicU64::new(0),
+            failed: OnceLock::new(),
             packs: RwLock::new(packs),
             open: RwLock::new(Some(Open { index: Some(index), _lock: lock })),
         })
@@ -86,17 +90,38 @@ impl Shared {
 
     /// Reads or writes the index; waits for the disk.
     pub(super) fn with_index<T>(&self, run: impl FnOnce(&Index) -> Result<T>) -> Result<T> {
-        match self.open.read().as_ref() {
-            Some(Open { index: Some(index), .. }) => run(index),
-            Some(Open { index: None, .. }) => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "the index {} failed: make sure that its disk has room, then retry",
-                    self.index_path().display()
-                ),
-            )),
-            None => Err(self.closed()),
+        run(self.usable(self.open.read().as_ref())?)
+    }
+
+    fn usable<'a>(&self, open: Option<&'a Open>) -> Result<&'a Index> {
+        let open = open.ok_or_else(|| self.closed())?;
+        open.index.as_ref().ok_or_else(|| {
+            let path = self.index_path();
+            let message = format!("the index {} failed: make sure that its disk has room, then retry", path.display());
+            Error::new(ErrorKind::Unavailable, message)
+        })
+    }
+
+    /// For [`BlockStore::check`](crate::BlockStore::check).
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(why) = self.failed() {
+            return Err(again(why));
         }
+        match self.open.try_read() {
+            Some(open) => self.usable(open.as_ref()).map(drop),
+            // The index is being opened again: no reason to wait for that, nor to call it a failure yet.
+            None => Ok(()),
+        }
+    }
+
+    /// Why nothing can be written any more.
+    pub(super) fn failed(&self) -> Option<&Error> {
+        self.failed.get()
+    }
+
+    /// Nothing is to be written any more. The first reason is kept.
+    pub(super) fn set_failed(&self, why: Error) {
+        let _ = self.failed.set(why);
     }
 
     /// Puts in place of an index that failed what `reopen` gives, while nobody reads.
@@ -123,6 +148,18 @@ impl Shared {
     /// The error of everything that is asked of a closed store.
     pub(super) fn closed(&self) -> Error {
         Error::new(ErrorKind::Unavailable, format!("the block store in {} is closed", self.dir.display()))
+    }
+
+    /// The error of a call that the writer dropped.
+    pub(super) fn unanswered(&self) -> Error {
+        if self.open.read().is_none() {
+            return self.closed();
+        }
+        let dir = self.dir.display();
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("the block store in {dir} failed while it wrote this: it may be stored or not (see the log)"),
+        )
     }
 
     /// The pack with this number.

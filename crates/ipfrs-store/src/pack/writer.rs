@@ -1,6 +1,12 @@
 //! The one thread that writes: it takes what has queued up, writes it at the end of the newest pack, waits for the disk
 //! once, tells the index once, and answers everybody.
 
+#[cfg(test)]
+mod faults;
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -8,11 +14,11 @@ use std::time::Duration;
 use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::file::Pack;
-use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Write, again};
-use super::index::{Changes, Index, Opened, Position};
+use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write, again};
+use super::index::{Changes, Position};
 use super::queue::Job;
 use super::record::CAR_HEADER;
-use super::recovery::{Recovered, catch_up};
+use super::recovery::{Recovered, reopen_index};
 use super::shared::Shared;
 use crate::{Durability, Stored};
 
@@ -39,8 +45,6 @@ pub(super) struct Writer {
     undurable: Undurable,
     /// Whether the active pack holds bytes that may not be on the disk.
     unsynced: bool,
-    /// Why nothing can be written any more.
-    failed: Option<Error>,
     /// Whether the index must be opened again before it is used.
     index_failed: bool,
 }
@@ -77,7 +81,6 @@ impl Writer {
             next_number: recovered.next_number,
             undurable: Undurable::default(),
             unsynced: false,
-            failed: None,
             index_failed: false,
         }
     }
@@ -85,18 +88,19 @@ impl Writer {
     /// Works until it is told to stop or the last handle is gone.
     pub(super) fn run(mut self) {
         let stop = loop {
-            match self.next_job() {
-                None => break None,
-                Some(Job::Stop(reply)) => break Some(reply),
-                Some(Job::Flush(reply)) => {
-                    let flushed = self.make_durable();
-                    reply.send(flushed);
-                }
-                Some(Job::Write(write)) => self.work(write),
+            // redb asserts where damage contradicts what it relies on. After that, no more is written, and nothing that
+            // is in the middle of a change is used: what is read next is the disk, by the next start.
+            match catch_unwind(AssertUnwindSafe(|| self.step())) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(stop)) => break stop,
+                Err(panic) => drop(self.fail(&panicked(&*panic))),
             }
         };
-        let durable = self.make_durable();
-        self.shared.close();
+        let durable = catch_unwind(AssertUnwindSafe(|| self.make_durable()));
+        let durable = durable.unwrap_or_else(|panic| Err(self.fail(&panicked(&*panic))));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.shared.close())) {
+            tracing::warn!(error = %panicked(&*panic), "the index was not closed in order: the next start mends it");
+        }
         match (stop, durable) {
             (Some(reply), durable) => reply.send(durable),
             (None, Ok(())) => {}
@@ -104,11 +108,25 @@ impl Writer {
         }
     }
 
+    /// Does what is asked next. Breaks at the end, with whoever waits for it.
+    fn step(&mut self) -> ControlFlow<Option<Reply<()>>> {
+        match self.next_job() {
+            None => return ControlFlow::Break(None),
+            Some(Job::Stop(reply)) => return ControlFlow::Break(Some(reply)),
+            Some(Job::Flush(reply)) => {
+                let flushed = self.make_durable();
+                reply.send(flushed);
+            }
+            Some(Job::Write(write)) => self.work(write),
+        }
+        ControlFlow::Continue(())
+    }
+
     fn next_job(&mut self) -> Option<Job> {
         if let Some(job) = self.held.take() {
             return Some(job);
         }
-        if self.undurable.changes > 0 {
+        if self.undurable.changes > 0 && self.shared.failed().is_none() {
             match self.jobs.recv_timeout(DURABLE_AFTER_IDLE) {
                 Ok(job) => return Some(job),
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -124,11 +142,11 @@ impl Writer {
 
     /// Forms a group that begins with `first`, and commits it.
     fn work(&mut self, first: Write) {
-        if let Some(why) = &self.failed {
-            return first.refuse(again(why));
-        }
         if self.index_failed {
             self.reopen_index();
+        }
+        if let Some(why) = self.shared.failed() {
+            return first.refuse(again(why));
         }
         let mut group = Group::default();
         let mut next = Some(first);
@@ -233,6 +251,10 @@ impl Writer {
 
     /// Writes the sections and tells the index; on an error, nothing of them is left.
     fn write(&mut self, batch: &mut Batch) -> Result<()> {
+        // It may have failed since the group was begun: by ending the pack before.
+        if let Some(why) = self.shared.failed() {
+            return Err(again(why));
+        }
         let Some(pack) = self.active.clone() else { return Err(Error::internal("there is no pack to write to")) };
         let start = pack.end();
         let end = start + batch.bytes() as u32;
@@ -312,17 +334,22 @@ impl Writer {
 
     /// Nothing is written from now on. Reads go on.
     fn fail(&mut self, why: &Error) -> Error {
+        // The packs may not hold what it was told last.
+        let sealed = self.shared.with_index(|index| {
+            index.seal();
+            Ok(())
+        });
         let dir = self.shared.dir.display();
         let message = format!("the block store in {dir} takes no more writes: {why} (check the disk, then restart)");
-        tracing::error!(message);
+        tracing::error!(index_sealed = sealed.is_ok(), message);
         let error = Error::new(ErrorKind::Unavailable, message);
-        self.failed = Some(again(&error));
+        self.shared.set_failed(again(&error));
         error
     }
 
     /// Makes the index durable as it is, and before it the packs that it speaks of.
     fn make_durable(&mut self) -> Result<()> {
-        if let Some(why) = &self.failed {
+        if let Some(why) = self.shared.failed() {
             return Err(again(why));
         }
         if self.index_failed {
@@ -352,18 +379,32 @@ impl Writer {
 
     /// Opens the index again after it failed: after one failed write it refuses everything, reads included.
     fn reopen_index(&mut self) {
+        // What is replayed may become durable at any time: redb sees to that when it is closed. So the packs come first,
+        // and after they failed, the index stays as it is.
+        if self.shared.failed().is_some() {
+            return;
+        }
+        if let Some(pack) = self.active.clone()
+            && self.sync(&pack, pack.end()).is_err()
+        {
+            return;
+        }
         let (path, packs) = (self.shared.index_path(), self.shared.packs());
-        let reopened = self.shared.replace_index(|| match Index::open(&path)? {
-            Opened::Usable(index) => catch_up(&index, &packs).map(|()| index),
-            Opened::Unusable(why) => Err(Error::corrupt(format!(
-                "{}: {why} (restart: the index is then rebuilt from the packs)",
-                path.display()
-            ))),
-        });
+        let reopened = self.shared.replace_index(|| reopen_index(&path, &packs));
         self.index_failed = reopened.is_err();
         match reopened {
-            Ok(()) => tracing::warn!(index = %path.display(), "opened the index again after it had failed"),
+            Ok(()) => {
+                // What was replayed is not durable yet.
+                self.undurable.changes += 1;
+                tracing::warn!(index = %path.display(), "opened the index again after it had failed");
+            }
             Err(error) => tracing::error!(%error, "the index failed and could not be opened again"),
         }
     }
+}
+
+/// The error that a panic stands for.
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    Error::internal(format!("the thread that writes blocks panicked: {}", message.unwrap_or("no message")))
 }

@@ -102,6 +102,10 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
         self.inside.removals()
     }
 
+    fn check(&self) -> Result<()> {
+        self.inside.check()
+    }
+
     fn mappings(&self) -> Option<Mappings> {
         self.inside.mappings()
     }

@@ -1,0 +1,186 @@
+//! Faults of the disk and of the index that nothing outside of the writer can cause.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, Error, Result, codec};
+use redb::StorageBackend;
+use redb::backends::FileBackend;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{DURABLE_AFTER_BYTES, Job, Put, Reply, Write, Writer};
+use crate::pack::index::{Index, Opened};
+use crate::pack::queue::Queue;
+use crate::pack::record::CAR_HEADER;
+use crate::pack::{PackOptions, recovery};
+use crate::{BlockStore, BlockStoreExt, Durability, PackStore, Stored};
+
+/// What happens at a sync of the index.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Error,
+    Panic,
+}
+
+/// The index's file, one of whose syncs fails: that which finds the countdown at 0.
+#[derive(Debug)]
+struct Faulty {
+    file: FileBackend,
+    fault: Fault,
+    countdown: Arc<AtomicI64>,
+}
+
+impl StorageBackend for Faulty {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        match (self.countdown.fetch_sub(1, Ordering::SeqCst), self.fault) {
+            (0, Fault::Error) => Err(io::Error::other("this sync was made to fail")),
+            (0, Fault::Panic) => panic!("this sync was made to panic"),
+            _ => self.file.sync_data(),
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+}
+
+/// Puts a faulty file under the index. Gives the countdown, which is below 0.
+fn make_faulty(writer: &Writer, fault: Fault) -> Arc<AtomicI64> {
+    let countdown = Arc::new(AtomicI64::new(-1));
+    let path = writer.shared.index_path();
+    let reopen = || {
+        let file: File = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let file = Faulty { file: FileBackend::new(file).unwrap(), fault, countdown: Arc::clone(&countdown) };
+        match Index::open_on(file, &path)? {
+            Opened::Usable(index) => Ok(index),
+            Opened::Unusable(why) => panic!("{why}"),
+        }
+    };
+    writer.shared.replace_index(reopen).unwrap();
+    countdown
+}
+
+fn block(data: &str) -> Block {
+    Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::copy_from_slice(data.as_bytes())).unwrap()
+}
+
+/// A writer that does one step at a time, and the way to it.
+struct Steps {
+    writer: Writer,
+    jobs: std::sync::mpsc::Sender<Job>,
+}
+
+impl Steps {
+    fn open(dir: &Path, durability: Durability) -> Self {
+        let recovered = recovery::open(dir, PackOptions { durability, ..PackOptions::default() }).unwrap();
+        let (jobs, receiver) = std::sync::mpsc::channel();
+        Self { writer: Writer::new(recovered, receiver), jobs }
+    }
+
+    fn put(&mut self, block: &Block) -> Result<Vec<Stored>> {
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (sender, mut outcome) = oneshot::channel();
+        let put = Put::new(vec![block.clone()], Reply { sender, _permit: permit });
+        self.jobs.send(Job::Write(Write::Put(put))).unwrap();
+        assert!(self.writer.step().is_continue());
+        outcome.try_recv().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_holds_a_put_which_failed_is_rebuilt() {
+    let mut rebuilt = 0;
+    // Each sync of a durable commit in turn: one of them is that after the new header.
+    for sync in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut steps = Steps::open(dir.path(), Durability::Fsync);
+        steps.put(&block("before")).unwrap();
+        let index = steps.writer.shared.index_path();
+        // Open, so that no other file can get its number.
+        let before = File::open(&index).unwrap();
+        let countdown = make_faulty(&steps.writer, Fault::Error);
+        steps.writer.undurable.bytes = DURABLE_AFTER_BYTES;
+        countdown.store(sync, Ordering::SeqCst);
+        if steps.put(&block("failed")).is_err() {
+            assert_eq!(steps.put(&block("failed")).unwrap(), [Stored::New], "sync {sync}");
+        }
+        let after = std::fs::metadata(&index).unwrap();
+        rebuilt += u32::from(after.ino() != before.metadata().unwrap().ino());
+        steps.writer.make_durable().unwrap();
+        steps.writer.shared.close();
+
+        let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+        for block in [block("before"), block("failed")] {
+            assert_eq!(store.require(block.cid()).await.unwrap(), block.data());
+        }
+        store.close().await.unwrap();
+    }
+    assert!(rebuilt > 0, "no fault left an index that was ahead of its pack");
+}
+
+#[tokio::test]
+async fn after_a_failure_the_index_claims_nothing_that_was_not_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut steps = Steps::open(dir.path(), Durability::Os);
+    steps.put(&block("not synced")).unwrap();
+    steps.writer.fail(&Error::internal("the disk failed"));
+    assert!(steps.put(&block("refused")).unwrap_err().message().contains("the disk failed"));
+    let index = steps.writer.shared.index_path();
+    steps.writer.shared.close();
+
+    let Opened::Usable(closed) = Index::open(&index).unwrap() else { panic!("the index is unusable") };
+    let covered = closed.covered().unwrap();
+    assert!(covered.values().all(|offset| *offset <= CAR_HEADER.len() as u32), "{covered:?}");
+    drop(closed);
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    assert_eq!(store.require(block("not synced").cid()).await.unwrap(), "not synced");
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_says_so_and_reads_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let recovered = recovery::open(dir.path(), PackOptions::default()).unwrap();
+    let shared = Arc::clone(&recovered.shared);
+    let (queue, jobs) = Queue::new();
+    let writer = Writer::new(recovered, jobs);
+    let countdown = make_faulty(&writer, Fault::Panic);
+    let thread = std::thread::spawn(move || writer.run());
+    let store = PackStore { shared, queue: Arc::new(queue) };
+    store.put(block("before")).await.unwrap();
+    store.check().unwrap();
+
+    countdown.store(0, Ordering::SeqCst);
+    let error = store.flush().await.unwrap_err();
+    assert!(error.message().contains("failed while it wrote"), "{error}");
+    let error = store.put(block("refused")).await.unwrap_err();
+    assert!(error.message().contains("this sync was made to panic"), "{error}");
+    assert_eq!(store.check().unwrap_err().message(), error.message());
+    assert_eq!(store.require(block("before").cid()).await.unwrap(), "before");
+    assert!(store.close().await.is_err());
+    thread.join().unwrap();
+
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    store.check().unwrap();
+    assert_eq!(store.require(block("before").cid()).await.unwrap(), "before");
+    store.close().await.unwrap();
+    assert!(store.check().is_err());
+}
