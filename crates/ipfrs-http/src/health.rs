@@ -18,22 +18,32 @@ pub(crate) async fn live() -> Response {
     ([NO_STORE], Json(json!({"status": "ok"}))).into_response()
 }
 
-/// `GET /health/ready`: requests are welcome; 503 while starting and while draining.
+/// `GET /health/ready`: requests are welcome; 503 while starting, while draining, and when the store takes no writes.
 pub(crate) async fn ready(State(state): State<AppState>) -> Response {
-    if state.lifecycle.is_ready() {
+    let Some(reason) = not_ready(&state) else {
         return ([NO_STORE], Json(json!({"status": "ready"}))).into_response();
-    }
-    let not_ready = Json(json!({"status": "not ready", "reason": "the daemon is starting or draining"}));
+    };
+    let not_ready = Json(json!({"status": "not ready", "reason": reason}));
     (StatusCode::SERVICE_UNAVAILABLE, [NO_STORE], not_ready).into_response()
+}
+
+/// Why requests should go elsewhere.
+fn not_ready(state: &AppState) -> Option<String> {
+    if !state.lifecycle.is_ready() {
+        return Some("the daemon is starting or draining".to_owned());
+    }
+    state.node.check().err().map(|e| e.to_string())
 }
 
 /// `GET /health`: readiness with the version and the size of the store.
 pub(crate) async fn health(State(state): State<AppState>) -> Result<Response, GatewayError> {
     let stats = state.node.stats().await?;
-    let is_ready = state.lifecycle.is_ready();
+    let reason = not_ready(&state);
+    let is_ready = reason.is_none();
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({
         "status": if is_ready { "ok" } else { "not ready" },
+        "reason": reason,
         "version": env!("CARGO_PKG_VERSION"),
         "blocks": stats.blocks,
         "payload_bytes": stats.payload_bytes,

@@ -149,6 +149,14 @@ impl Node {
         self.inner.store.mappings()
     }
 
+    /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] with the reason.
+    pub fn check(&self) -> Result<()> {
+        self.inner.store.check()
+    }
+
     /// A number that changes when blocks go away from the store; see `BlockStore::removals`.
     #[must_use]
     pub fn removals(&self) -> u64 {
