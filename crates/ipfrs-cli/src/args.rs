@@ -133,6 +133,21 @@ pub(crate) struct AddArgs {
     /// Largest block that --inline takes, up to 128 [default: 32]
     #[arg(long, value_name = "BYTES", requires = "inline")]
     pub(crate) inline_limit: Option<u8>,
+    /// Keep the permissions of files and directories; then no leaf is a raw block
+    #[arg(long)]
+    pub(crate) preserve_mode: bool,
+    /// Keep the times of files, directories and symlinks; then no leaf is a raw block
+    #[arg(long)]
+    pub(crate) preserve_mtime: bool,
+    /// Permissions to give to everything, such as 0644
+    #[arg(long)]
+    pub(crate) mode: Option<String>,
+    /// Time to give to everything, in seconds since 1970
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) mtime: Option<i64>,
+    /// Nanoseconds after --mtime
+    #[arg(long, value_name = "NANOSECONDS", requires = "mtime")]
+    pub(crate) mtime_nsecs: Option<u32>,
     /// Set of import parameters: unixfs-v0-2015 or unixfs-v1-2025 [default: import.profile of the configuration]
     #[arg(long)]
     pub(crate) profile: Option<String>,

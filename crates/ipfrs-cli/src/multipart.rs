@@ -2,10 +2,11 @@
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -129,7 +130,7 @@ impl Writer {
         for source in sources {
             match source {
                 Source::Stdin => {
-                    self.head(b"", "application/octet-stream")?;
+                    self.head(b"", None, "application/octet-stream")?;
                     self.content(Path::new("standard input"), io::stdin().lock())?;
                 }
                 Source::Path { path, name } => self.tree(path, name)?,
@@ -141,14 +142,15 @@ impl Writer {
 
     fn tree(&mut self, path: &Path, name: &[u8]) -> Result<(), Stop> {
         let failed = |e: io::Error| Stop::Failed(format!("cannot read {}: {e}", path.display()));
-        let kind = fs::symlink_metadata(path).map_err(failed)?.file_type();
+        let metadata = fs::symlink_metadata(path).map_err(failed)?;
+        let kind = metadata.file_type();
         if kind.is_symlink() {
             let target = fs::read_link(path).map_err(failed)?;
-            self.head(name, "application/symlink")?;
+            self.head(name, Some(&metadata), "application/symlink")?;
             self.append(target.as_os_str().as_bytes())?;
             self.text("\r\n")
         } else if kind.is_dir() {
-            self.head(name, "application/x-directory")?;
+            self.head(name, Some(&metadata), "application/x-directory")?;
             self.text("\r\n")?;
             for entry in entries(path, self.with_hidden).map_err(failed)? {
                 self.tree(&path.join(&entry), &[name, b"/", entry.as_bytes()].concat())?;
@@ -156,7 +158,7 @@ impl Writer {
             Ok(())
         } else if kind.is_file() {
             let file = File::open(path).map_err(failed)?;
-            self.head(name, "application/octet-stream")?;
+            self.head(name, Some(&metadata), "application/octet-stream")?;
             self.content(path, file)
         } else {
             Err(Stop::Failed(format!(
@@ -167,9 +169,10 @@ impl Writer {
     }
 
     /// Kubo's clients escape the whole path, its slashes too.
-    fn head(&mut self, name: &[u8], content_type: &str) -> Result<(), Stop> {
+    fn head(&mut self, name: &[u8], metadata: Option<&Metadata>, content_type: &str) -> Result<(), Stop> {
+        let attributes = metadata.map(attributes).unwrap_or_default();
         let head = format!(
-            "--{}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{}\"\r\nContent-Type: {content_type}\r\n\r\n",
+            "--{}\r\nContent-Disposition: form-data; name=\"file{attributes}\"; filename=\"{}\"\r\nContent-Type: {content_type}\r\n\r\n",
             self.boundary,
             escape(name)
         );
@@ -201,6 +204,16 @@ impl Writer {
         let piece = std::mem::replace(&mut self.buffer, Vec::with_capacity(PIECE_BYTES));
         self.sender.blocking_send(Ok(Bytes::from(piece))).map_err(|_| Stop::Unwanted)
     }
+}
+
+/// Permissions and time as Kubo's clients append them to the name of a part. Which of them are kept is the server's to
+/// decide.
+fn attributes(metadata: &Metadata) -> String {
+    // Go's places for the set-user-ID, set-group-ID and sticky bits.
+    let special = [(0o4000, 1 << 23), (0o2000, 1 << 22), (0o1000, 1 << 20)];
+    let special: u32 = special.iter().filter(|(unix, _)| metadata.mode() & unix != 0).map(|(_, go)| go).sum();
+    let mode = metadata.mode() & 0o777 | special;
+    format!("?mode=0{mode:o}&mtime={}&mtime-nsecs={}", metadata.mtime(), metadata.mtime_nsec())
 }
 
 /// The names in a directory, in the order of their bytes, as Kubo adds them.

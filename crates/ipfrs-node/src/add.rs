@@ -40,6 +40,12 @@ pub struct AddOptions {
     pub inline_limit: Option<usize>,
     /// Which nodes stand above the leaves of files.
     pub layout: Option<Layout>,
+    /// Mode and time that everything gets.
+    pub attributes: Attributes,
+    /// Everything gets the mode that it comes with, in place of the one above.
+    pub preserve_mode: bool,
+    /// Everything gets the time that it comes with, in place of the one above.
+    pub preserve_mtime: bool,
     /// Most links of a file's inner nodes.
     pub max_file_links: Option<usize>,
     /// Most entries of a directory that is not sharded; 0 for no such limit.
@@ -67,6 +73,9 @@ pub struct Added {
 /// [finished](Self::finish). Dropping it ends the import: blocks that were written stay unreferenced.
 pub struct AddSession {
     importer: Importer,
+    given: Attributes,
+    preserve_mode: bool,
+    preserve_mtime: bool,
     metrics: Metrics,
     top: Tree,
     wrap: bool,
@@ -77,7 +86,11 @@ pub struct AddSession {
 }
 
 #[derive(Default)]
-struct Tree(BTreeMap<String, Branch>);
+struct Tree {
+    branches: BTreeMap<String, Branch>,
+    /// What the directory came with.
+    attributes: Attributes,
+}
 
 enum Branch {
     Leaf(Entry),
@@ -108,7 +121,7 @@ impl Node {
             raw_leaves: options.raw_leaves,
             chunker: options.chunker,
             hash: options.hash,
-            attributes: false,
+            attributes: options.preserve_mode || options.preserve_mtime || options.attributes.is_some(),
             inline_limit: options.inline_limit,
             layout: options.layout,
             max_file_links: options.max_file_links,
@@ -125,6 +138,9 @@ impl Node {
         metrics.uploads_active.inc();
         Ok(AddSession {
             importer: Importer::new(import, sink),
+            given: options.attributes,
+            preserve_mode: options.preserve_mode,
+            preserve_mtime: options.preserve_mtime,
             metrics,
             top: Tree::default(),
             wrap: options.wrap_with_directory,
@@ -137,14 +153,15 @@ impl Node {
 }
 
 impl AddSession {
-    /// Imports a file at `path` (names separated by `/`; empty for an unnamed file). `progress` is told the bytes of the
-    /// file that have been taken in so far.
+    /// Imports a file at `path` (names separated by `/`; empty for an unnamed file), which comes with `attributes`.
+    /// `progress` is told the bytes of the file that have been taken in so far.
     ///
     /// # Errors
     /// What the content stream or the store fails with; a path that is taken or leads out of the import.
     pub async fn file(
         &mut self,
         path: &str,
+        attributes: Attributes,
         content: impl Stream<Item = Result<Bytes>> + Send + Unpin,
         mut progress: impl FnMut(u64) + Send,
     ) -> Result<()> {
@@ -156,7 +173,7 @@ impl AddSession {
             counted = total;
             progress(total);
         };
-        let entry = self.importer.file(content, Attributes::default(), &mut count).await?;
+        let entry = self.importer.file(content, self.kept(attributes), &mut count).await?;
         self.place(&names, path, entry)
     }
 
@@ -164,9 +181,9 @@ impl AddSession {
     ///
     /// # Errors
     /// As [`Self::file`].
-    pub async fn symlink(&mut self, path: &str, target: &str) -> Result<()> {
+    pub async fn symlink(&mut self, path: &str, attributes: Attributes, target: &str) -> Result<()> {
         let names = self.names(path)?;
-        let entry = self.importer.symlink(target, Attributes::default()).await?;
+        let entry = self.importer.symlink(target, self.kept(attributes)).await?;
         self.place(&names, path, entry)
     }
 
@@ -174,9 +191,18 @@ impl AddSession {
     ///
     /// # Errors
     /// A path that leads out of the import, or through a file.
-    pub fn directory(&mut self, path: &str) -> Result<()> {
+    pub fn directory(&mut self, path: &str, attributes: Attributes) -> Result<()> {
         let names = self.names(path)?;
-        self.top.descend(&names, path).map(|_| ())
+        self.top.descend(&names, path)?.attributes = attributes;
+        Ok(())
+    }
+
+    /// What something that comes with `own` is imported with.
+    fn kept(&self, own: Attributes) -> Attributes {
+        Attributes {
+            mode: if self.preserve_mode { own.mode } else { self.given.mode },
+            mtime: if self.preserve_mtime { own.mtime } else { self.given.mtime },
+        }
     }
 
     /// Files whose blocks have become durable since the last call.
@@ -197,7 +223,7 @@ impl AddSession {
         if self.wrap {
             self.build(top, String::new(), &mut directories).await?;
         } else {
-            for (name, branch) in top.0 {
+            for (name, branch) in top.branches {
                 if let Branch::Directory(tree) = branch {
                     self.build(tree, name, &mut directories).await?;
                 }
@@ -212,8 +238,8 @@ impl AddSession {
     /// Builds a directory after the directories in it. Recursion is bounded by the depth of the paths.
     fn build<'a>(&'a mut self, tree: Tree, path: String, made: &'a mut Vec<Added>) -> BoxFuture<'a, Result<Entry>> {
         async move {
-            let mut entries = Vec::with_capacity(tree.0.len());
-            for (name, branch) in tree.0 {
+            let mut entries = Vec::with_capacity(tree.branches.len());
+            for (name, branch) in tree.branches {
                 let entry = match branch {
                     Branch::Leaf(entry) => entry,
                     Branch::Directory(tree) => {
@@ -223,7 +249,7 @@ impl AddSession {
                 };
                 entries.push((name, entry));
             }
-            let entry = self.importer.directory(entries, Attributes::default()).await?;
+            let entry = self.importer.directory(entries, self.kept(tree.attributes)).await?;
             made.push(Added { name: path, cid: entry.cid, size: entry.tsize });
             Ok(entry)
         }
@@ -263,11 +289,11 @@ impl AddSession {
             return self.place_unnamed(entry);
         };
         let directory = self.top.descend(parents, path)?;
-        if directory.0.contains_key(last) {
+        if directory.branches.contains_key(last) {
             return Err(Error::invalid(format!("{path:?} is in the import twice: give each file a name of its own")));
         }
         let added = Added { name: names.join("/"), cid: entry.cid, size: entry.tsize };
-        directory.0.insert(last.clone(), Branch::Leaf(entry));
+        directory.branches.insert(last.clone(), Branch::Leaf(entry));
         self.waiting.push_back((self.importer.mark(), added));
         Ok(())
     }
@@ -280,7 +306,7 @@ impl AddSession {
         self.unnamed = true;
         let name = entry.cid.to_string();
         self.waiting.push_back((self.importer.mark(), Added { name: name.clone(), cid: entry.cid, size: entry.tsize }));
-        self.top.0.insert(name, Branch::Leaf(entry));
+        self.top.branches.insert(name, Branch::Leaf(entry));
         Ok(())
     }
 }
@@ -296,7 +322,7 @@ impl Tree {
     fn descend(&mut self, names: &[String], path: &str) -> Result<&mut Self> {
         let mut tree = self;
         for name in names {
-            let branch = tree.0.entry(name.clone()).or_insert_with(|| Branch::Directory(Self::default()));
+            let branch = tree.branches.entry(name.clone()).or_insert_with(|| Branch::Directory(Self::default()));
             tree = match branch {
                 Branch::Directory(tree) => tree,
                 Branch::Leaf(_) => {

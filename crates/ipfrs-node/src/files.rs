@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode, Slot};
+use ipfrs_unixfs::{Attributes, DirEntry, FileNode, Node as UnixFsNode, Slot};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -118,6 +118,8 @@ pub struct Listed {
     pub size: u64,
     /// Target of a symlink.
     pub target: String,
+    /// Permissions and time, where they were kept and the target is here.
+    pub attributes: Attributes,
 }
 
 /// Entries whose blocks are looked up together by [`Node::list`].
@@ -248,18 +250,26 @@ fn part_of_file(child: &ipfrs_unixfs::Child) -> Result<DirEntry> {
 }
 
 fn unresolved(entry: DirEntry) -> Listed {
-    Listed { name: entry.name, cid: entry.cid, kind: ListedKind::Unknown, size: entry.tsize, target: String::new() }
+    Listed {
+        name: entry.name,
+        cid: entry.cid,
+        kind: ListedKind::Unknown,
+        size: entry.tsize,
+        target: String::new(),
+        attributes: Attributes::default(),
+    }
 }
 
 fn resolved_entry(entry: DirEntry, data: Option<&Bytes>) -> Listed {
     let node = data.and_then(|data| ipfrs_unixfs::decode(&entry.cid, data).ok());
     let mut listed = unresolved(entry);
+    listed.attributes = node.as_ref().map(UnixFsNode::attributes).unwrap_or_default();
     match node {
         Some(UnixFsNode::File(file)) => (listed.kind, listed.size) = (ListedKind::File, file.size),
-        Some(UnixFsNode::Directory(_) | UnixFsNode::HamtShard(_)) => {
+        Some(UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_)) => {
             (listed.kind, listed.size) = (ListedKind::Directory, 0);
         }
-        Some(UnixFsNode::Symlink { target }) => {
+        Some(UnixFsNode::Symlink { target, .. }) => {
             (listed.kind, listed.size) = (ListedKind::Symlink, 0);
             listed.target = String::from_utf8_lossy(&target).into_owned();
         }
@@ -271,10 +281,10 @@ fn resolved_entry(entry: DirEntry, data: Option<&Bytes>) -> Listed {
 fn kind(node: Option<UnixFsNode>) -> ObjectKind {
     match node {
         Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent(Arc::new(file))),
-        Some(node @ (UnixFsNode::Directory(_) | UnixFsNode::HamtShard(_))) => {
+        Some(node @ (UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_))) => {
             ObjectKind::Directory(Directory(Arc::new(node)))
         }
-        Some(UnixFsNode::Symlink { target }) => ObjectKind::Symlink(target),
+        Some(UnixFsNode::Symlink { target, .. }) => ObjectKind::Symlink(target),
         None => ObjectKind::Other,
     }
 }
@@ -325,7 +335,7 @@ impl Weighter<String, Arc<PathFacts>> for ByBytes {
         let links = match &facts.kind {
             ObjectKind::File(file) => file.0.children.len() * size_of::<ipfrs_unixfs::Child>(),
             ObjectKind::Directory(directory) => match directory.0.as_ref() {
-                UnixFsNode::Directory(entries) => {
+                UnixFsNode::Directory { entries, .. } => {
                     entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()
                 }
                 UnixFsNode::HamtShard(shard) => shard.slots().len() * (size_of::<Slot>() + NAME_BYTES),

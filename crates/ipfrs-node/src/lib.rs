@@ -21,7 +21,7 @@ pub use identity::Identity;
 pub use ipfrs_store::{Mappings, PutMode, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
-pub use ipfrs_unixfs::{Chunker, Layout, Profile};
+pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Profile};
 pub use metrics::CacheMeter;
 pub use node::{Node, Room};
 pub use path::ContentPath;

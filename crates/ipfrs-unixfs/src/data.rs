@@ -7,6 +7,9 @@ use prost::Message;
 /// `Data.hashType` of HAMT shards: murmur3 x64, its first 64 bits.
 pub(crate) const MURMUR3_X64_64: u64 = 0x22;
 
+/// The bits of `Data.mode` that are permissions.
+const MODE_BITS: u32 = 0o7777;
+
 /// What a node is: `Data.Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DataType {
@@ -83,7 +86,34 @@ pub struct Mtime {
     pub nanos: u32,
 }
 
+/// What UnixFS keeps of a file system beside content (UnixFS 1.5): on the root of a file, on directories and on symbolic
+/// links. Most content has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Attributes {
+    /// Unix permissions with the set-user-ID, set-group-ID and sticky bits: the lowest 12 bits of `st_mode`.
+    pub mode: Option<u32>,
+    /// Last change.
+    pub mtime: Option<Mtime>,
+}
+
+impl Attributes {
+    /// There is something to keep.
+    #[must_use]
+    pub fn is_some(&self) -> bool {
+        self.mode.is_some() || self.mtime.is_some()
+    }
+}
+
 impl Data {
+    /// The message with these attributes, written as Kubo writes them: no nanoseconds where they are none.
+    pub(crate) fn with_attributes(self, attributes: &Attributes) -> Self {
+        let mtime = attributes.mtime.map(|mtime| WireMtime {
+            seconds: Some(mtime.seconds),
+            nanos: Some(mtime.nanos).filter(|nanos| *nanos > 0),
+        });
+        Self { mode: attributes.mode, mtime, ..self }
+    }
+
     /// Reads the message; byte fields are slices of `bytes`.
     pub(crate) fn read(bytes: Bytes) -> Result<Self> {
         Self::decode(bytes).map_err(|e| Error::invalid(format!("malformed UnixFS data: {e}")))
@@ -94,8 +124,13 @@ impl Data {
         DataType::from_code(code).ok_or_else(|| Error::invalid(format!("UnixFS type {code} is not known")))
     }
 
+    /// The attributes. Upper bits of the mode, which the specification leaves to others, are left out.
+    pub(crate) fn attributes(&self) -> Attributes {
+        Attributes { mode: self.mode.map(|mode| mode & MODE_BITS).filter(|mode| *mode != 0), mtime: self.mtime() }
+    }
+
     /// The time of the last change; one that the specification does not allow counts as absent, as in Kubo.
-    pub(crate) fn mtime(&self) -> Option<Mtime> {
+    fn mtime(&self) -> Option<Mtime> {
         let wire = self.mtime.as_ref()?;
         let nanos = wire.nanos.unwrap_or_default();
         (nanos < 1_000_000_000).then_some(Mtime { seconds: wire.seconds?, nanos })

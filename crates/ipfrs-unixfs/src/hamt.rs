@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ipfrs_core::{Cid, Error, Result};
 
 use crate::dag_pb::PbLink;
-use crate::data::{Data, MURMUR3_X64_64};
+use crate::data::{Attributes, Data, MURMUR3_X64_64};
 use crate::murmur3;
 use crate::node::DirEntry;
 
@@ -21,6 +21,7 @@ pub struct HamtShard {
     fanout: u32,
     bitfield: Bytes,
     slots: Vec<Slot>,
+    attributes: Attributes,
 }
 
 /// What one of a shard's used positions holds.
@@ -53,13 +54,19 @@ impl HamtShard {
         }
         let positions = (0..fanout).filter(|position| bit(&bitfield, *position));
         let slots = links.into_iter().zip(positions).map(|(link, position)| slot(link, fanout, position));
-        Ok(Self { fanout, slots: slots.collect::<Result<_>>()?, bitfield })
+        Ok(Self { fanout, slots: slots.collect::<Result<_>>()?, bitfield, attributes: data.attributes() })
     }
 
     /// Positions of the shard: a power of two from 8 to 1,024.
     #[must_use]
     pub fn fanout(&self) -> u32 {
         self.fanout
+    }
+
+    /// Permissions and time of the directory; only its root shard has any.
+    #[must_use]
+    pub fn attributes(&self) -> Attributes {
+        self.attributes
     }
 
     /// The used positions in ascending order.

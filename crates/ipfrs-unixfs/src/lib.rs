@@ -15,7 +15,7 @@ mod node;
 mod resolve;
 
 pub use blocks::{BlockSink, BlockSource};
-pub use data::Mtime;
+pub use data::{Attributes, Mtime};
 pub use hamt::{HamtShard, Slot};
 pub use import::{Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
 pub use list::entries;

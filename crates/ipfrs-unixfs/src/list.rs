@@ -19,7 +19,7 @@ use crate::resolve::load_shard;
 #[must_use]
 pub fn entries(source: Arc<dyn BlockSource>, node: Node) -> BoxStream<'static, Result<DirEntry>> {
     match node {
-        Node::Directory(entries) => stream::iter(entries.into_iter().map(Ok)).boxed(),
+        Node::Directory { entries, .. } => stream::iter(entries.into_iter().map(Ok)).boxed(),
         Node::HamtShard(root) => {
             let walk = Walk { source, path: vec![root.into_slots().into_iter()] };
             stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|entry| (entry, walk))) })

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 
 use crate::dag_pb::{self, PbLink};
-use crate::data::{Data, DataType, Mtime};
+use crate::data::{Attributes, Data, DataType};
 use crate::hamt::HamtShard;
 
 /// A part of a file that is in another block.
@@ -25,10 +25,8 @@ pub struct FileNode {
     pub inline: Bytes,
     /// The parts in other blocks, in the order of the file.
     pub children: Vec<Child>,
-    /// Unix permissions, where they were kept.
-    pub mode: Option<u32>,
-    /// Last change, where it was kept.
-    pub mtime: Option<Mtime>,
+    /// Permissions and time, where they were kept.
+    pub attributes: Attributes,
 }
 
 /// An entry of a directory.
@@ -47,15 +45,35 @@ pub struct DirEntry {
 pub enum Node {
     /// A file or a part of one.
     File(FileNode),
-    /// A directory in one block, its entries in the order of the block.
-    Directory(Vec<DirEntry>),
+    /// A directory in one block.
+    Directory {
+        /// The entries in the order of the block.
+        entries: Vec<DirEntry>,
+        /// Permissions and time, where they were kept.
+        attributes: Attributes,
+    },
     /// A block of a directory that is spread over many: its root or a part.
     HamtShard(HamtShard),
     /// A symbolic link; the target is a slice of the block.
     Symlink {
         /// The path that the link points to, in bytes as they were stored.
         target: Bytes,
+        /// Permissions and time, where they were kept.
+        attributes: Attributes,
     },
+}
+
+impl Node {
+    /// Permissions and time, where they were kept; of a sharded directory those of this shard, of which only the root has
+    /// any.
+    #[must_use]
+    pub fn attributes(&self) -> Attributes {
+        match self {
+            Self::File(file) => file.attributes,
+            Self::HamtShard(shard) => shard.attributes(),
+            Self::Directory { attributes, .. } | Self::Symlink { attributes, .. } => *attributes,
+        }
+    }
 }
 
 /// Reads a block. Byte fields of the result are slices of `data`.
@@ -71,8 +89,7 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
             size: data.len() as u64,
             inline: data.clone(),
             children: Vec::new(),
-            mode: None,
-            mtime: None,
+            attributes: Attributes::default(),
         })),
         codec::DAG_PB => decode_dag_pb(data).map_err(|error| match error.kind() {
             ErrorKind::InvalidInput => Error::invalid(format!("block {cid} is not valid UnixFS: {error}")),
@@ -90,9 +107,12 @@ fn decode_dag_pb(block: &Bytes) -> Result<Node> {
     let data = Data::read(node.data.ok_or_else(|| Error::invalid("dag-pb node without data"))?)?;
     match data.data_type()? {
         DataType::File | DataType::Raw => Ok(Node::File(decode_file(node.links, &data)?)),
-        DataType::Directory => Ok(Node::Directory(node.links.into_iter().map(DirEntry::from).collect())),
+        DataType::Directory => {
+            let entries = node.links.into_iter().map(DirEntry::from).collect();
+            Ok(Node::Directory { entries, attributes: data.attributes() })
+        }
         DataType::HamtShard => Ok(Node::HamtShard(HamtShard::new(node.links, &data)?)),
-        DataType::Symlink => Ok(Node::Symlink { target: data.data.unwrap_or_default() }),
+        DataType::Symlink => Ok(Node::Symlink { attributes: data.attributes(), target: data.data.unwrap_or_default() }),
         DataType::Metadata => Err(Error::unsupported("UnixFS metadata nodes are neither files nor directories")),
     }
 }
@@ -107,8 +127,7 @@ fn decode_file(links: Vec<PbLink>, data: &Data) -> Result<FileNode> {
         size,
         children: children.collect(),
         inline: data.data.clone().unwrap_or_default(),
-        mode: data.mode,
-        mtime: data.mtime(),
+        attributes: data.attributes(),
     })
 }
 

@@ -51,7 +51,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
 
 async fn lookup(source: &dyn BlockSource, node: &Node, name: &str) -> Result<Option<Cid>> {
     match node {
-        Node::Directory(entries) => Ok(entries.iter().find(|entry| entry.name == name).map(|entry| entry.cid)),
+        Node::Directory { entries, .. } => Ok(entries.iter().find(|entry| entry.name == name).map(|entry| entry.cid)),
         Node::HamtShard(shard) => lookup_sharded(source, shard, name).await,
         Node::File(_) | Node::Symlink { .. } => Ok(None),
     }

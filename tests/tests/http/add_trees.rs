@@ -22,6 +22,41 @@ fn small(has_directories: bool, has_hidden: bool) -> Form {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn mode_and_time_are_kept_when_asked_and_listed() {
+    let gateway = TestGateway::start().await;
+    let part = |kind: &str, path: &str, attributes: &str| {
+        format!(
+            "Content-Disposition: form-data; name=\"file?{attributes}\"; filename=\"{path}\"\r\nContent-Type: application/{kind}"
+        )
+    };
+    let form = || {
+        Form::new()
+            .part(&part("x-directory", "d", "mode=020000000755"), b"")
+            .part(&part("x-directory", "d%2Fe", "mode=020000000750&mtime=0"), b"")
+            .part(&part("octet-stream", "d%2Fa", "mode=0640&mtime=1700000000&mtime-nsecs=500000000"), b"hello world")
+            .part(&part("symlink", "d%2Fl", "mode=01000000777&mtime=-1"), b"a")
+    };
+    let plain = gateway.add_form("", form()).await;
+    let lines = gateway.add_form("preserve-mode=true&preserve-mtime=true", form()).await;
+    assert_ne!(hash_of(&plain[0]), hash_of(&lines[0]));
+    let root = hash_of(lines.last().unwrap());
+    assert_eq!(gateway.content(&format!("/ipfs/{root}/a")).await, "hello world");
+    let listed = gateway.rpc_json(&format!("ls?arg={root}")).await;
+    let links = listed["Objects"][0]["Links"].as_array().unwrap();
+    let told: Vec<_> = links.iter().map(|link| (&link["Name"], &link["Mode"], &link["ModTime"])).collect();
+    assert_eq!(
+        serde_json::to_value(told).unwrap(),
+        json!([
+            ["a", 0o640, "2023-11-14T22:13:20.5Z"],
+            ["e", 0o750_u32 | 1 << 31, "1970-01-01T00:00:00Z"],
+            ["l", null, "1969-12-31T23:59:59Z"],
+        ])
+    );
+    let listed = gateway.rpc_json(&format!("ls?arg={}", hash_of(plain.last().unwrap()))).await;
+    assert_eq!(listed["Objects"][0]["Links"][0].get("Mode"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn directories_have_the_content_ids_of_kubo_for_every_flag() {
     let gateway = TestGateway::start().await;
     let vectors: Vec<_> = vectors().trees.into_iter().filter(|vector| vector.tree == "small").collect();

@@ -44,6 +44,11 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         .with_some("hash", args.hash.as_ref())
         .with("inline", args.inline)
         .with_some("inline-limit", args.inline_limit)
+        .with("preserve-mode", args.preserve_mode)
+        .with("preserve-mtime", args.preserve_mtime)
+        .with_some("mode", args.mode.as_ref())
+        .with_some("mtime", args.mtime)
+        .with_some("mtime-nsecs", args.mtime_nsecs)
         .with_some("profile", args.profile.as_ref());
     let mut upload = Upload::start(sources, args.hidden);
     let outcome = report(api, query, args, &mut upload, &progress, out).await;

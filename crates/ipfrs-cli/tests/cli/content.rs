@@ -1,7 +1,9 @@
 //! Adding and fetching, with a daemon and without one.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::harness::{Place, content_of, noise};
 
@@ -142,6 +144,22 @@ fn get_replaces_a_file_and_refuses_to_touch_anything_else() {
     assert!(place.fails(&["get", &root]).contains("is there already"));
     let left = fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     assert_eq!(left.filter(|name| name.contains("partial")).count(), 0);
+}
+
+#[test]
+fn mode_and_time_of_files_are_kept_when_asked() {
+    let place = Place::new();
+    let path = place.write("hello", b"hello\n");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let time = UNIX_EPOCH + Duration::new(1_700_000_000, 500);
+    fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+    let add = |flags: &[&str]| place.ok(&[&["add", "-Q", "hello"], flags].concat());
+    assert_eq!(add(&[]), HELLO);
+    let mode = add(&["--preserve-mode"]);
+    let both = add(&["--preserve-mode", "--preserve-mtime"]);
+    assert!(mode != HELLO && both != mode);
+    assert_eq!(add(&["--mode", "0640"]), mode);
+    assert_eq!(add(&["--mode", "0640", "--mtime", "1700000000", "--mtime-nsecs", "500"]), both);
 }
 
 #[test]

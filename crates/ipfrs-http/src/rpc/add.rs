@@ -9,21 +9,20 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{AddOptions, AddSession, Added, Layout};
+use ipfrs_node::{AddOptions, AddSession, Added, Attributes, Layout};
 use serde::Serialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{Args, Render};
 use super::multipart::{self, Part, Parts};
-use super::{Answer, has_body, output};
+use super::{Answer, attributes, has_body, output};
 use crate::body;
 use crate::error::RpcError;
 use crate::router::AppState;
 
 /// Options that change content IDs or places and are not offered.
-const REFUSED: [&str; 8] =
-    ["nocopy", "fscache", "to-files", "preserve-mode", "preserve-mtime", "mode", "mtime", "pin-name"];
+const REFUSED: [&str; 4] = ["nocopy", "fscache", "to-files", "pin-name"];
 
 /// `inline-limit` where only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
@@ -84,6 +83,9 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         hash: args.text("hash").map(HashFunction::from_name).transpose()?,
         inline_limit: args.bool("inline")?.unwrap_or(false).then_some(inline_limit),
         layout: args.bool("trickle")?.unwrap_or(false).then_some(Layout::Trickle),
+        attributes: attributes::of_options(args)?,
+        preserve_mode: args.bool("preserve-mode")?.unwrap_or(false),
+        preserve_mtime: args.bool("preserve-mtime")?.unwrap_or(false),
         max_file_links: args.get("max-file-links")?,
         max_directory_links: args.get("max-directory-links")?,
         hamt_fanout: args.get("max-hamt-fanout")?,
@@ -96,7 +98,8 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, bounda
     let imported = match boundary {
         Some(boundary) => import(&mut session, &mut reporter, Parts::new(body, boundary)).await,
         None => {
-            let imported = session.file("", body::pieces(body), |bytes| reporter.progress("", bytes)).await;
+            let imported =
+                session.file("", Attributes::default(), body::pieces(body), |bytes| reporter.progress("", bytes)).await;
             imported.map(|()| reporter.tell_progress(""))
         }
     };
@@ -115,11 +118,12 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, bounda
 async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Parts) -> Result<()> {
     while let Some(part) = parts.next().await? {
         let name = part.file_name()?;
+        let attributes = attributes::of_part(part.headers());
         match part.content_type().as_str() {
-            "application/x-directory" => session.directory(&name)?,
-            "application/symlink" => session.symlink(&name, &target(part).await?).await?,
+            "application/x-directory" => session.directory(&name, attributes)?,
+            "application/symlink" => session.symlink(&name, attributes, &target(part).await?).await?,
             _ => {
-                session.file(&name, part, |bytes| reporter.progress(&name, bytes)).await?;
+                session.file(&name, attributes, part, |bytes| reporter.progress(&name, bytes)).await?;
                 reporter.tell_progress(&name);
             }
         }

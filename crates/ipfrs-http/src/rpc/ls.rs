@@ -7,7 +7,7 @@ use ipfrs_node::{ContentPath, Listed, ListedKind};
 use serde::Serialize;
 
 use super::args::{Args, Render};
-use super::{Answer, output};
+use super::{Answer, attributes, output};
 use crate::router::AppState;
 
 /// Most entries that are answered as one JSON object, which is whole in memory.
@@ -37,6 +37,12 @@ struct Link {
     #[serde(rename = "Type")]
     kind: u8,
     target: String,
+    /// Go's `fs.FileMode`, where permissions were kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<u32>,
+    /// RFC 3339, where the time was kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mod_time: Option<String>,
 }
 
 /// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`.
@@ -71,11 +77,14 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
 }
 
 fn link(render: Render, entry: Listed) -> Result<Link> {
+    let mode = entry.attributes.mode.map(|mode| attributes::go_mode(mode, entry.kind));
+    let mod_time = entry.attributes.mtime.and_then(attributes::rfc3339);
     let kind = match entry.kind {
         ListedKind::Directory => 1,
         ListedKind::File => 2,
         ListedKind::Symlink => 4,
         ListedKind::Unknown => 0,
     };
-    Ok(Link { name: entry.name, hash: render.cid(&entry.cid)?, size: entry.size, kind, target: entry.target })
+    let hash = render.cid(&entry.cid)?;
+    Ok(Link { name: entry.name, hash, size: entry.size, kind, target: entry.target, mode, mod_time })
 }

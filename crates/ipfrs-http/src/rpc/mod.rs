@@ -2,6 +2,7 @@
 
 mod add;
 mod args;
+mod attributes;
 mod block;
 mod cat;
 mod ls;

@@ -88,6 +88,11 @@ impl Part {
         file_name(self.field.headers())
     }
 
+    /// The head.
+    pub(super) fn headers(&self) -> &HeaderMap {
+        self.field.headers()
+    }
+
     /// The content type without its parameters.
     pub(super) fn content_type(&self) -> String {
         let value = self.field.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -156,7 +161,7 @@ fn file_name(headers: &HeaderMap) -> Result<String> {
     let not_utf8 = |name: &str| Error::invalid(format!("the file name {name:?} is not UTF-8: rename the file"));
     let disposition = std::str::from_utf8(disposition.as_bytes())
         .map_err(|_| not_utf8(&String::from_utf8_lossy(disposition.as_bytes())))?;
-    let raw = filename_parameter(disposition).unwrap_or_default();
+    let raw = parameter(disposition, "filename=").unwrap_or_default();
     if !is_escaped(&raw) {
         return Ok(raw);
     }
@@ -169,14 +174,14 @@ fn is_escaped(name: &str) -> bool {
     name.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|b| b.is_ascii_hexdigit()))
 }
 
-/// `filename="..."` with backslash escapes, or `filename=token`.
-fn filename_parameter(disposition: &str) -> Option<String> {
+/// The value of `key`, which ends with an equals sign: `key"..."` with backslash escapes, or `key` and a token.
+pub(super) fn parameter(disposition: &str, key: &str) -> Option<String> {
     let at = disposition
         .to_ascii_lowercase()
-        .match_indices("filename=")
+        .match_indices(key)
         .map(|(at, _)| at)
         .find(|at| matches!(disposition[..*at].chars().next_back(), Some(';' | ' ' | '\t')))?;
-    let value = &disposition[at + "filename=".len()..];
+    let value = &disposition[at + key.len()..];
     let Some(quoted) = value.strip_prefix('"') else {
         return Some(value.split(';').next().unwrap_or_default().trim().to_owned());
     };

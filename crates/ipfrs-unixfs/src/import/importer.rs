@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use ipfrs_core::limits::MAX_CHUNK_BYTES;
 use ipfrs_core::{Cid, Error, Result};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -15,12 +16,14 @@ use super::options::ImportOptions;
 use super::writer::{BlockWriter, MAX_BATCH_BYTES, Mark};
 use crate::blocks::BlockSink;
 use crate::dag_pb::PbLink;
-use crate::data::{Data, DataType};
+use crate::data::{Attributes, Data, DataType};
 
 /// Most leaves that are hashed as one batch, of at most [`MAX_BATCH_BYTES`] of payload.
 const MAX_HASH_BATCH_LEAVES: usize = 16;
 /// Less than this is hashed at once, as that takes less time than handing it to another thread and back.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
+// So that a batch of one leaf is not hashed before it is known whether the file has another: see `FileImport::finish`.
+const _: () = assert!(2 * MAX_CHUNK_BYTES <= MAX_BATCH_BYTES && MAX_HASH_BATCH_LEAVES >= 2);
 /// Directories of more entries are encoded and hashed on a thread that may take its time.
 const INLINE_DIRECTORY_ENTRIES: usize = 512;
 
@@ -76,17 +79,24 @@ impl Importer {
         }
     }
 
-    /// Imports a file. `content` is its bytes in pieces of any size; `progress` is told how many bytes have been read of
+    /// Imports a file with `attributes`. `content` is its bytes in pieces of any size; `progress` is told how many bytes have been read of
     /// this file so far, after each piece.
     ///
     /// When it returns the file's blocks are on their way: see [`flush`](Self::flush) and [`durable`](Self::durable).
     ///
     /// # Errors
-    /// The first error of `content`, or of the sink (perhaps for blocks of an earlier file).
-    pub async fn file<S>(&mut self, mut content: S, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Entry>
+    /// The first error of `content`, or of the sink (perhaps for blocks of an earlier file);
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for attributes that the options did not announce.
+    pub async fn file<S>(
+        &mut self,
+        mut content: S,
+        attributes: Attributes,
+        progress: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<Entry>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin,
     {
+        self.check(&attributes)?;
         let mut gatherer = LeafGatherer::new(&self.options);
         let is_content_defined = self.options.chunker.is_content_defined();
         let mut file = FileImport::new(self);
@@ -107,47 +117,59 @@ impl Importer {
         if let Some(leaf) = gatherer.finish() {
             file.push(leaf).await?;
         }
-        let root = file.finish().await?;
+        let root = file.finish(&attributes).await?;
         Ok(Entry { cid: root.cid, tsize: root.tsize, size: root.size, kind: EntryKind::File })
     }
 
-    /// Imports a symbolic link to the path `target`.
+    /// Imports a symbolic link to the path `target`. Of its attributes only the time is kept, as in Kubo.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a target that does not fit into a block; else as
     /// [`file`](Self::file).
-    pub async fn symlink(&mut self, target: &str) -> Result<Entry> {
+    pub async fn symlink(&mut self, target: &str, attributes: Attributes) -> Result<Entry> {
+        self.check(&attributes)?;
         let data = Data {
             type_code: Some(DataType::Symlink.code()),
             data: Some(Bytes::copy_from_slice(target.as_bytes())),
             ..Data::default()
-        };
+        }
+        .with_attributes(&Attributes { mode: None, ..attributes });
         let (block, tsize) = node_block(&[], &data, &self.options)?;
         let cid = *block.cid();
         self.writer.push(block).await?;
         Ok(Entry { cid, tsize, size: target.len() as u64, kind: EntryKind::Symlink })
     }
 
-    /// Imports a directory of `entries`: names, in any order, and what was imported before.
+    /// Imports a directory with `attributes` of `entries`: names, in any order, and what was imported before.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that is empty, `.`, `..`, holds a slash or NUL, or
     /// is there twice; else as [`file`](Self::file).
-    pub async fn directory(&mut self, entries: Vec<(String, Entry)>) -> Result<Entry> {
+    pub async fn directory(&mut self, entries: Vec<(String, Entry)>, attributes: Attributes) -> Result<Entry> {
+        self.check(&attributes)?;
         let size = entries.iter().map(|(_, entry)| entry.size).fold(0, u64::saturating_add);
         let links: Vec<_> =
             entries.into_iter().map(|(name, entry)| PbLink { cid: entry.cid, name, tsize: entry.tsize }).collect();
         let (blocks, tsize) = if links.len() <= INLINE_DIRECTORY_ENTRIES {
-            directory_blocks(links, &self.options)?
+            directory_blocks(links, &attributes, &self.options)?
         } else {
             let options = Arc::clone(&self.options);
-            on_blocking_thread(move || directory_blocks(links, &options)).await?
+            on_blocking_thread(move || directory_blocks(links, &attributes, &options)).await?
         };
         let cid = blocks.last().map(|root| *root.cid()).ok_or_else(|| Error::internal("a directory without blocks"))?;
         for block in blocks {
             self.writer.push(block).await?;
         }
         Ok(Entry { cid, tsize, size, kind: EntryKind::Directory })
+    }
+
+    fn check(&self, attributes: &Attributes) -> Result<()> {
+        if attributes.is_some() && !self.options.attributes {
+            return Err(Error::invalid(
+                "attributes were given, but the import was made without: set Overrides::attributes",
+            ));
+        }
+        Ok(())
     }
 
     /// The position after everything imported so far.
@@ -246,7 +268,14 @@ impl<'a> FileImport<'a> {
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<Part> {
+    async fn finish(mut self, attributes: &Attributes) -> Result<Part> {
+        // A batch is never hashed before it has two leaves.
+        if let ([only], FileLayout::Balanced(_)) = (self.batch.as_mut_slice(), &self.layout)
+            && self.hashing.is_empty()
+            && attributes.is_some()
+        {
+            *only = only.with_attributes(attributes)?;
+        }
         if self.hashing.is_empty() && self.batch_bytes < INLINE_HASH_BYTES {
             let leaves = hash_leaves(std::mem::take(&mut self.batch), &self.options)?;
             self.place(leaves).await?;
@@ -259,7 +288,7 @@ impl<'a> FileImport<'a> {
             }
         }
         let mut nodes = Vec::new();
-        let root = self.layout.finish(&mut nodes)?;
+        let root = self.layout.finish(attributes, &mut nodes)?;
         for node in nodes {
             self.writer.push(node).await?;
         }

@@ -7,7 +7,7 @@ use prost::Message;
 use super::options::{ImportOptions, Layout};
 use super::trickle::TrickleLayout;
 use crate::dag_pb::{self, PbLink};
-use crate::data::{Data, DataType};
+use crate::data::{Attributes, Data, DataType};
 
 /// The root of a part of a file.
 #[derive(Debug, Clone, Copy)]
@@ -42,23 +42,24 @@ impl FileLayout {
         }
     }
 
-    /// The root over all leaves; blocks of the last nodes are added to `nodes`.
-    pub(crate) fn finish(self, nodes: &mut Vec<Block>) -> Result<Part> {
+    /// The root over all leaves, with `attributes` unless it is a leaf; blocks of the last nodes are added to `nodes`.
+    pub(crate) fn finish(self, attributes: &Attributes, nodes: &mut Vec<Block>) -> Result<Part> {
         match self {
-            Self::Balanced(layout) => layout.finish(nodes),
-            Self::Trickle(layout) => layout.finish(nodes),
+            Self::Balanced(layout) => layout.finish(attributes, nodes),
+            Self::Trickle(layout) => layout.finish(attributes, nodes),
         }
     }
 }
 
-/// Builds the tree from the leaves up, as they come: a node is made once it has all of the children that it may have.
+/// Builds the tree from the leaves up, as they come: a node is made once there is more than it may have.
 ///
 /// All leaves are equally deep and a file of one leaf is that leaf, as in boxo's balanced builder. Holds at most
 /// `max_file_links` parts for each level of the tree.
 #[derive(Debug)]
 pub(crate) struct BalancedLayout {
     options: ImportOptions,
-    /// Children that wait for their parent, by their height above the leaves.
+    /// Children that wait for their parent, by their height above the leaves. No level is empty, and no node above the
+    /// last leaf has been made, so that the root is made by [`finish`](Self::finish).
     waiting: Vec<Vec<Part>>,
 }
 
@@ -68,51 +69,50 @@ impl BalancedLayout {
     }
 
     fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
-        let mut part = leaf;
-        for height in 0.. {
-            if height == self.waiting.len() {
-                self.waiting.push(Vec::new());
-            }
-            self.waiting[height].push(part);
-            if self.waiting[height].len() < self.options.max_file_links {
-                break;
-            }
-            part = self.join(height, nodes)?;
-        }
-        Ok(())
+        self.insert(0, leaf, nodes)
     }
 
-    fn finish(mut self, nodes: &mut Vec<Block>) -> Result<Part> {
+    fn finish(mut self, attributes: &Attributes, nodes: &mut Vec<Block>) -> Result<Part> {
         let mut height = 0;
-        while height < self.waiting.len() {
-            let is_top = height + 1 == self.waiting.len();
-            match self.waiting[height].as_slice() {
-                [root] if is_top => return Ok(*root),
-                [] => {}
-                _ => {
-                    let part = self.join(height, nodes)?;
-                    match self.waiting.get_mut(height + 1) {
-                        Some(above) => above.push(part),
-                        None => self.waiting.push(vec![part]),
-                    }
+        while let Some(parts) = self.waiting.get_mut(height).map(std::mem::take) {
+            match parts.as_slice() {
+                [leaf] if self.waiting.len() == 1 => return Ok(*leaf),
+                parts if height + 1 == self.waiting.len() => return file_node(parts, attributes, &self.options, nodes),
+                parts => {
+                    let part = file_node(parts, &Attributes::default(), &self.options, nodes)?;
+                    height += 1;
+                    self.insert(height, part, nodes)?;
                 }
             }
-            height += 1;
         }
         Err(Error::internal("a file without leaves"))
     }
 
-    /// Makes the parent of the parts that wait at `height`.
-    fn join(&mut self, height: usize, nodes: &mut Vec<Block>) -> Result<Part> {
-        let parts = std::mem::take(&mut self.waiting[height]);
-        let (block, part) = file_node(&parts, &self.options)?;
-        nodes.push(block);
-        Ok(part)
+    /// Adds a part at `height`. Where a level is full its parts become one of the level above.
+    fn insert(&mut self, height: usize, mut part: Part, nodes: &mut Vec<Block>) -> Result<()> {
+        for height in height.. {
+            let Some(level) = self.waiting.get_mut(height) else {
+                self.waiting.push(vec![part]);
+                break;
+            };
+            if level.len() < self.options.max_file_links {
+                level.push(part);
+                break;
+            }
+            let full = std::mem::replace(level, vec![part]);
+            part = file_node(&full, &Attributes::default(), &self.options, nodes)?;
+        }
+        Ok(())
     }
 }
 
-/// The node above `parts`, which may be none.
-pub(crate) fn file_node(parts: &[Part], options: &ImportOptions) -> Result<(Block, Part)> {
+/// The node above `parts`, which may be none; its block is added to `nodes`.
+pub(crate) fn file_node(
+    parts: &[Part],
+    attributes: &Attributes,
+    options: &ImportOptions,
+    nodes: &mut Vec<Block>,
+) -> Result<Part> {
     let size = parts.iter().map(|part| part.size).sum();
     let data = Data {
         type_code: Some(DataType::File.code()),
@@ -122,9 +122,10 @@ pub(crate) fn file_node(parts: &[Part], options: &ImportOptions) -> Result<(Bloc
     };
     let links: Vec<_> =
         parts.iter().map(|part| PbLink { cid: part.cid, name: String::new(), tsize: part.tsize }).collect();
-    let (block, tsize) = node_block(&links, &data, options)?;
+    let (block, tsize) = node_block(&links, &data.with_attributes(attributes), options)?;
     let part = Part { cid: *block.cid(), size, tsize };
-    Ok((block, part))
+    nodes.push(block);
+    Ok(part)
 }
 
 /// The block of a dag-pb node, and the bytes of it and of all blocks below.

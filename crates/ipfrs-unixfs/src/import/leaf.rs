@@ -2,13 +2,14 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ipfrs_core::{Block, Result, codec};
+use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 use super::cutter::{Cut, Cutter};
 use super::layout::Part;
 use super::options::{ImportOptions, Layout};
-use crate::dag_pb::{encoded_data_len, put_data_header};
-use crate::data::DataType;
+use crate::dag_pb::{self, encoded_data_len, put_data_header};
+use crate::data::{Attributes, Data, DataType};
 
 /// Chunks from this size on are sliced out of a piece that holds them whole. Smaller ones are copied, so that a short
 /// slice does not keep a long piece in memory.
@@ -27,6 +28,15 @@ pub(crate) struct Leaf {
     pub(crate) data: Bytes,
     /// Bytes of the file in it.
     pub(crate) payload_bytes: usize,
+}
+
+impl Leaf {
+    /// The dag-pb leaf with `attributes`, as the root of a file of one leaf has them.
+    pub(crate) fn with_attributes(&self, attributes: &Attributes) -> Result<Self> {
+        let node = dag_pb::decode(&self.data)?;
+        let data = Data::read(node.data.unwrap_or_default())?.with_attributes(attributes);
+        Ok(Self { data: dag_pb::encode(&node.links, &data.encode_to_vec()), payload_bytes: self.payload_bytes })
+    }
 }
 
 /// A leaf with its content ID.

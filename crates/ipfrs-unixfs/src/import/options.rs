@@ -48,6 +48,7 @@ impl Profile {
             Self::UnixfsV0_2015 => ImportOptions {
                 cid_version: 0,
                 raw_leaves: false,
+                attributes: false,
                 hash: HashFunction::Sha2_256,
                 inline_limit: None,
                 chunker: Chunker::Size(DEFAULT_CHUNK_BYTES),
@@ -60,6 +61,7 @@ impl Profile {
             Self::UnixfsV1_2025 => ImportOptions {
                 cid_version: 1,
                 raw_leaves: true,
+                attributes: false,
                 hash: HashFunction::Sha2_256,
                 inline_limit: None,
                 chunker: Chunker::Size(1024 * 1024),
@@ -122,6 +124,8 @@ pub struct Overrides {
     /// Blocks of at most this many bytes, up to 128, go whole into the CIDs that name them: those are identity CIDs of
     /// version 1, and nothing is stored for them.
     pub inline_limit: Option<usize>,
+    /// What is imported may have attributes. Then leaves are never raw, as in Kubo: those have no place for them.
+    pub attributes: bool,
     /// Where files are cut.
     pub chunker: Option<Chunker>,
     /// Which nodes stand above the leaves.
@@ -139,6 +143,7 @@ pub struct Overrides {
 pub struct ImportOptions {
     pub(crate) cid_version: u64,
     pub(crate) raw_leaves: bool,
+    pub(crate) attributes: bool,
     pub(crate) hash: HashFunction,
     pub(crate) inline_limit: Option<usize>,
     pub(crate) chunker: Chunker,
@@ -171,7 +176,8 @@ impl ImportOptions {
         let implied_raw_leaves = profile.is_none() && cid_version > 0;
         Ok(Self {
             cid_version,
-            raw_leaves: overrides.raw_leaves.unwrap_or(base.raw_leaves || implied_raw_leaves),
+            raw_leaves: raw_leaves(&overrides, base.raw_leaves || implied_raw_leaves)?,
+            attributes: overrides.attributes,
             hash,
             inline_limit: overrides.inline_limit.map(inline_limit).transpose()?,
             chunker: overrides.chunker.unwrap_or(base.chunker).check()?,
@@ -202,6 +208,16 @@ impl ImportOptions {
     #[must_use]
     pub fn chunker(&self) -> Chunker {
         self.chunker
+    }
+}
+
+fn raw_leaves(overrides: &Overrides, base: bool) -> Result<bool> {
+    match overrides.raw_leaves {
+        Some(true) if overrides.attributes => {
+            Err(Error::invalid("raw leaves have no place for mode and mtime: leave raw-leaves out, or those"))
+        }
+        _ if overrides.attributes => Ok(false),
+        asked => Ok(asked.unwrap_or(base)),
     }
 }
 

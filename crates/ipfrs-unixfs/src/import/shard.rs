@@ -6,23 +6,32 @@ use ipfrs_core::{Block, Error, Result};
 use super::layout::node_block;
 use super::options::ImportOptions;
 use crate::dag_pb::PbLink;
-use crate::data::{Data, DataType, MURMUR3_X64_64};
+use crate::data::{Attributes, Data, DataType, MURMUR3_X64_64};
 use crate::hamt::{HashBits, prefix};
 
-/// The shards of a directory with `entries` (distinct names, any order): the blocks, root last, and the bytes of all
+/// The shards of a directory with `entries` (distinct names, any order) and `attributes`, which the root has: the blocks, root last, and the bytes of all
 /// blocks below the root, itself included.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when the hashes of two names are equal.
-pub(crate) fn shard_directory(entries: Vec<PbLink>, options: &ImportOptions) -> Result<(Vec<Block>, u64)> {
+pub(crate) fn shard_directory(
+    entries: Vec<PbLink>,
+    attributes: &Attributes,
+    options: &ImportOptions,
+) -> Result<(Vec<Block>, u64)> {
     let entries: Vec<_> = entries.into_iter().map(|link| (HashBits::of(&link.name), link)).collect();
     let mut blocks = Vec::new();
-    let root = build(entries, options, &mut blocks)?;
+    let root = build(entries, attributes, options, &mut blocks)?;
     Ok((blocks, root.tsize))
 }
 
 /// Builds the shard of `entries` and those below it. Each level uses up bits of the hash, which bounds the recursion.
-fn build(entries: Vec<(HashBits, PbLink)>, options: &ImportOptions, blocks: &mut Vec<Block>) -> Result<PbLink> {
+fn build(
+    entries: Vec<(HashBits, PbLink)>,
+    attributes: &Attributes,
+    options: &ImportOptions,
+    blocks: &mut Vec<Block>,
+) -> Result<PbLink> {
     let fanout = options.hamt_fanout;
     let mut positions: Vec<Vec<(HashBits, PbLink)>> = vec![Vec::new(); fanout as usize];
     for (mut bits, link) in entries {
@@ -38,7 +47,7 @@ fn build(entries: Vec<(HashBits, PbLink)>, options: &ImportOptions, blocks: &mut
         let link = match entries.len() {
             0 => continue,
             1 => entries.pop().map(|(_, link)| PbLink { name: prefix + &link.name, ..link }),
-            _ => Some(PbLink { name: prefix, ..build(entries, options, blocks)? }),
+            _ => Some(PbLink { name: prefix, ..build(entries, &Attributes::default(), options, blocks)? }),
         };
         links.extend(link);
         let from_end = position / 8 + 1;
@@ -51,7 +60,8 @@ fn build(entries: Vec<(HashBits, PbLink)>, options: &ImportOptions, blocks: &mut
         hash_type: Some(MURMUR3_X64_64),
         fanout: Some(fanout.into()),
         ..Data::default()
-    };
+    }
+    .with_attributes(attributes);
     let (block, tsize) = node_block(&links, &data, options)?;
     let link = PbLink { cid: *block.cid(), name: String::new(), tsize };
     blocks.push(block);

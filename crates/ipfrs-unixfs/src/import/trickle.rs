@@ -4,6 +4,7 @@ use ipfrs_core::{Block, Result};
 
 use super::layout::{Part, file_node};
 use super::options::ImportOptions;
+use crate::data::Attributes;
 
 /// How many subtrees of each depth a node has, one after the other, as in boxo.
 const SUBTREES_OF_A_DEPTH: usize = 4;
@@ -62,21 +63,18 @@ impl TrickleLayout {
         }
     }
 
-    /// The root over all leaves; blocks of the last nodes are added to `nodes`.
-    pub(crate) fn finish(mut self, nodes: &mut Vec<Block>) -> Result<Part> {
+    /// The root over all leaves, with `attributes`; blocks of the last nodes are added to `nodes`.
+    pub(crate) fn finish(mut self, attributes: &Attributes, nodes: &mut Vec<Block>) -> Result<Part> {
         while !self.below.is_empty() {
             self.close(nodes)?;
         }
-        let (block, root) = file_node(&self.root.parts, &self.options)?;
-        nodes.push(block);
-        Ok(root)
+        file_node(&self.root.parts, attributes, &self.options, nodes)
     }
 
     /// Makes the deepest node and gives it to the one above.
     fn close(&mut self, nodes: &mut Vec<Block>) -> Result<()> {
         if let Some(node) = self.below.pop() {
-            let (block, part) = file_node(&node.parts, &self.options)?;
-            nodes.push(block);
+            let part = file_node(&node.parts, &Attributes::default(), &self.options, nodes)?;
             self.below.last_mut().unwrap_or(&mut self.root).parts.push(part);
         }
         Ok(())

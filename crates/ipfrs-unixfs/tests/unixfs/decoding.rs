@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, codec, hash, new_cid};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
-use ipfrs_unixfs::{Mtime, Node, decode};
+use ipfrs_unixfs::{Attributes, Mtime, Node, decode};
 use proptest::prelude::*;
 
 fn some_cid() -> Cid {
@@ -45,8 +45,7 @@ fn mode_and_mtime_are_read_and_impossible_times_are_none() {
     };
     for (nanos, mtime) in [(7, Some(Mtime { seconds: 5, nanos: 7 })), (1_000_000_000, None)] {
         let block = block(codec::DAG_PB, dag_pb::encode(&[], &seconds_and_nanos(nanos)));
-        let Node::File(file) = decode_block(&block).unwrap() else { panic!("not a file") };
-        assert_eq!((file.mode, file.mtime), (Some(0o644), mtime));
+        assert_eq!(decode_block(&block).unwrap().attributes(), Attributes { mode: Some(0o644), mtime });
     }
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream;
 use ipfrs_core::{Block, Cid, Error, Result, hash};
-use ipfrs_unixfs::{BlockSink, BlockSource, Entry, FileNode, ImportOptions, Importer, Node, decode};
+use ipfrs_unixfs::{Attributes, BlockSink, BlockSource, Entry, FileNode, ImportOptions, Importer, Node, decode};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -64,21 +64,35 @@ pub(crate) fn random_bytes(len: usize) -> Bytes {
 
 /// Imports `content` in pieces of `piece` bytes.
 pub(crate) async fn import(importer: &mut Importer, content: &Bytes, piece: usize) -> Entry {
+    import_with(importer, Attributes::default(), content, piece).await
+}
+
+async fn import_with(importer: &mut Importer, attributes: Attributes, content: &Bytes, piece: usize) -> Entry {
     let pieces: Vec<_> = (0..content.len())
         .step_by(piece.max(1))
         .map(|start| Ok(content.slice(start..content.len().min(start + piece))))
         .collect();
     let mut reported = 0;
-    let entry = importer.file(stream::iter(pieces), &mut |bytes| reported = bytes).await.unwrap();
+    let entry = importer.file(stream::iter(pieces), attributes, &mut |bytes| reported = bytes).await.unwrap();
     assert_eq!(reported, content.len() as u64, "progress reaches the size of the file");
     entry
 }
 
 /// Imports one file into a new store.
 pub(crate) async fn import_file(options: ImportOptions, content: &Bytes, piece: usize) -> (Arc<Memory>, Entry) {
+    import_file_with(options, Attributes::default(), content, piece).await
+}
+
+/// Imports one file with attributes into a new store.
+pub(crate) async fn import_file_with(
+    options: ImportOptions,
+    attributes: Attributes,
+    content: &Bytes,
+    piece: usize,
+) -> (Arc<Memory>, Entry) {
     let store = Arc::new(Memory::default());
     let mut importer = Importer::new(options, Arc::clone(&store) as _);
-    let entry = import(&mut importer, content, piece).await;
+    let entry = import_with(&mut importer, attributes, content, piece).await;
     importer.flush().await.unwrap();
     (store, entry)
 }

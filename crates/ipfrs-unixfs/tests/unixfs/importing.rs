@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::{ErrorKind, limits};
-use ipfrs_unixfs::{Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Node, Overrides, Profile, decode};
+use ipfrs_unixfs::{
+    Attributes, Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Mtime, Node, Overrides, Profile, Slot,
+    decode,
+};
 use proptest::prelude::*;
 
-use crate::harness::{Memory, import, import_file, random_bytes, read_file};
+use crate::harness::{Memory, import, import_file, import_file_with, random_bytes, read_file};
 
 fn options(layout: Layout, raw_leaves: bool, chunker: Chunker, links: usize) -> ImportOptions {
     let overrides = Overrides {
@@ -78,23 +81,90 @@ async fn chunks_that_content_ends_stay_the_same_behind_a_change() {
     }
 }
 
+/// The attributes of the root `cid`, and whether any block that it links to has some.
+fn attributes_of(store: &Memory, cid: &ipfrs_core::Cid) -> (Attributes, bool) {
+    let node = decode(cid, &store.get(cid).unwrap()).unwrap();
+    let children = match &node {
+        Node::File(file) => file.children.as_slice(),
+        _ => &[],
+    };
+    (node.attributes(), children.iter().any(|child| attributes_of(store, &child.cid) != (Attributes::default(), false)))
+}
+
+#[tokio::test]
+async fn attributes_are_kept_on_roots_and_nowhere_else() {
+    let kept = Attributes { mode: Some(0o1750), mtime: Some(Mtime { seconds: -3, nanos: 9 }) };
+    for layout in [Layout::Balanced, Layout::Trickle] {
+        for size in [0, 1, 10, 11, 20, 21, 40, 41, 200] {
+            let overrides = Overrides {
+                attributes: true,
+                layout: Some(layout),
+                chunker: Some(Chunker::Size(10)),
+                max_file_links: Some(2),
+                ..Overrides::default()
+            };
+            let options = ImportOptions::new(Some(Profile::UnixfsV1_2025), overrides).unwrap();
+            let content = random_bytes(size);
+            let (store, entry) = import_file_with(options, kept, &content, 7).await;
+            assert_eq!(read_file(&store, &entry.cid), content, "{layout:?}, {size} bytes");
+            assert_eq!(attributes_of(&store, &entry.cid), (kept, false), "{layout:?}, {size} bytes");
+            assert_eq!(entry.tsize, store.total_bytes(), "no other leaf is stored");
+        }
+    }
+}
+
+#[tokio::test]
+async fn directories_and_symlinks_keep_their_attributes() {
+    let kept = Attributes { mode: Some(0o755), mtime: Some(Mtime { seconds: 1_700_000_000, nanos: 0 }) };
+    let store = Arc::new(Memory::default());
+    let overrides = Overrides { attributes: true, max_directory_links: Some(2), ..Overrides::default() };
+    let options = ImportOptions::new(None, overrides).unwrap();
+    let mut importer = Importer::new(options, Arc::clone(&store) as _);
+    let link = importer.symlink("a", kept).await.unwrap();
+    let entries = |count| (0..count).map(|i| (format!("{i}"), link.clone())).collect::<Vec<_>>();
+    let basic = importer.directory(entries(2), kept).await.unwrap();
+    let sharded = importer.directory(entries(600), kept).await.unwrap();
+    importer.flush().await.unwrap();
+    assert_eq!(attributes_of(&store, &link.cid).0, Attributes { mode: None, ..kept });
+    assert_eq!(attributes_of(&store, &basic.cid).0, kept);
+    let Node::HamtShard(shard) = decode(&sharded.cid, &store.get(&sharded.cid).unwrap()).unwrap() else {
+        panic!("not sharded")
+    };
+    assert_eq!(shard.attributes(), kept);
+    let below = shard.slots().iter().find_map(|slot| match slot {
+        Slot::Shard(cid) => Some(attributes_of(&store, cid).0),
+        Slot::Entry(_) => None,
+    });
+    assert_eq!(below, Some(Attributes::default()), "only the root shard has them");
+}
+
+#[tokio::test]
+async fn attributes_that_would_be_lost_are_refused() {
+    let raw = Overrides { attributes: true, raw_leaves: Some(true), ..Overrides::default() };
+    assert!(ImportOptions::new(None, raw).unwrap_err().to_string().contains("raw-leaves"));
+    let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
+    let mode = Attributes { mode: Some(0o644), mtime: None };
+    assert_eq!(importer.symlink("a", mode).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(importer.directory(Vec::new(), mode).await.unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
 #[tokio::test]
 async fn directories_count_all_below_them_and_may_repeat_blocks() {
     let store = Arc::new(Memory::default());
     let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&store) as _);
     let file = import(&mut importer, &random_bytes(100), 100).await;
-    let link = importer.symlink("a").await.unwrap();
+    let link = importer.symlink("a", Attributes::default()).await.unwrap();
     let entries = vec![("b".to_owned(), link.clone()), ("a".to_owned(), file.clone()), ("c".to_owned(), file.clone())];
-    let root = importer.directory(entries).await.unwrap();
+    let root = importer.directory(entries, Attributes::default()).await.unwrap();
     importer.flush().await.unwrap();
     assert_eq!((root.kind, root.size), (EntryKind::Directory, 201));
     let block = store.get(&root.cid).unwrap();
     assert_eq!(root.tsize, block.len() as u64 + 2 * file.tsize + link.tsize);
-    let Node::Directory(entries) = decode(&root.cid, &block).unwrap() else { panic!("not a directory") };
+    let Node::Directory { entries, .. } = decode(&root.cid, &block).unwrap() else { panic!("not a directory") };
     let names: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.tsize)).collect();
     assert_eq!(names, [("a", file.tsize), ("b", link.tsize), ("c", file.tsize)]);
     let target = decode(&link.cid, &store.get(&link.cid).unwrap()).unwrap();
-    assert_eq!(target, Node::Symlink { target: Bytes::from_static(b"a") });
+    assert_eq!(target, Node::Symlink { target: Bytes::from_static(b"a"), attributes: Attributes::default() });
 }
 
 #[tokio::test]
@@ -103,7 +173,7 @@ async fn directories_refuse_names_that_no_path_can_have() {
     let file = import(&mut importer, &Bytes::new(), 1).await;
     for names in [&[""][..], &["."], &[".."], &["a/b"], &["a\0"], &["twice", "x", "twice"]] {
         let entries = names.iter().map(|name| ((*name).to_owned(), file.clone())).collect();
-        let error = importer.directory(entries).await.unwrap_err();
+        let error = importer.directory(entries, Attributes::default()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{names:?}: {error}");
     }
 }
@@ -172,7 +242,7 @@ fn import_cut(options: &ImportOptions, content: &Bytes, cuts: &[usize]) -> (Arc<
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let entry = runtime.block_on(async {
         let mut importer = Importer::new(options.clone(), Arc::clone(&store) as _);
-        let entry = importer.file(futures::stream::iter(pieces), &mut |_| {}).await.unwrap();
+        let entry = importer.file(futures::stream::iter(pieces), Attributes::default(), &mut |_| {}).await.unwrap();
         importer.flush().await.unwrap();
         entry
     });

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_unixfs::{Entry, ImportOptions, Importer, Layout, Overrides, Profile};
+use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, Layout, Mtime, Overrides, Profile, decode};
 use serde::Deserialize;
 
-use crate::harness::{Memory, import, import_file, keystream};
+use crate::harness::{Memory, import, import_file, import_file_with, keystream};
 
 #[derive(Deserialize)]
 struct Vectors {
@@ -37,9 +37,9 @@ fn vectors() -> Vectors {
     serde_json::from_str(include_str!("../vectors/kubo-add.json")).unwrap()
 }
 
-/// The options of Kubo's flags; `-r`, `-w` and `--hidden` choose what is added, not how.
-fn options(profile: Profile, flags: &[String]) -> ImportOptions {
-    let mut overrides = Overrides::default();
+/// The options and attributes of Kubo's flags; `-r`, `-w` and `--hidden` choose what is added, not how.
+fn options(profile: Profile, flags: &[String]) -> (ImportOptions, Attributes) {
+    let (mut overrides, mut attributes) = (Overrides::default(), Attributes::default());
     for flag in flags {
         match flag.split_once('=').unwrap_or((flag, "true")) {
             ("--cid-version", version) => overrides.cid_version = Some(version.parse().unwrap()),
@@ -50,11 +50,15 @@ fn options(profile: Profile, flags: &[String]) -> ImportOptions {
             ("--inline", _) => overrides.inline_limit = overrides.inline_limit.or(Some(32)),
             ("--inline-limit", limit) => overrides.inline_limit = Some(limit.parse().unwrap()),
             ("--max-file-links", links) => overrides.max_file_links = Some(links.parse().unwrap()),
+            ("--mode", octal) => attributes.mode = Some(u32::from_str_radix(octal, 8).unwrap()),
+            ("--mtime", seconds) => attributes.mtime = Some(Mtime { seconds: seconds.parse().unwrap(), nanos: 0 }),
+            ("--mtime-nsecs", nanos) => attributes.mtime.as_mut().unwrap().nanos = nanos.parse().unwrap(),
             ("-r" | "-w" | "--hidden", _) => {}
             _ => panic!("vector with a flag that this test does not know: {flag}"),
         }
     }
-    ImportOptions::new(Some(profile), overrides).unwrap()
+    overrides.attributes = attributes.is_some();
+    (ImportOptions::new(Some(profile), overrides).unwrap(), attributes)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,9 +71,12 @@ async fn files_have_the_ids_that_kubo_gives() {
     for ((size, seed), vectors) in by_content {
         let content = keystream(&seed, size);
         for vector in vectors {
-            let (_, entry) = import_file(options(vector.profile, &vector.flags), &content, 300_000).await;
+            let (options, attributes) = options(vector.profile, &vector.flags);
+            let (store, entry) = import_file_with(options, attributes, &content, 300_000).await;
             assert_eq!(entry.cid.to_string(), vector.cid, "{size} bytes, {} {:?}", vector.profile, vector.flags);
             assert_eq!(entry.size, size as u64);
+            let root = decode(&entry.cid, &store.get(&entry.cid).unwrap()).unwrap();
+            assert_eq!(root.attributes(), attributes);
         }
     }
 }
@@ -96,10 +103,10 @@ async fn trees_have_the_ids_that_kubo_gives() {
     let vectors = vectors().trees;
     assert_eq!(vectors.len(), 100, "the vectors are there");
     for vector in vectors {
-        let options = options(vector.profile, &vector.flags);
+        let (options, _) = options(vector.profile, &vector.flags);
         let mut importer = Importer::new(options.clone(), Arc::new(Memory::default()));
         let mut root = match vector.tree.as_str() {
-            "empty" => importer.directory(Vec::new()).await.unwrap(),
+            "empty" => importer.directory(Vec::new(), Attributes::default()).await.unwrap(),
             "small" => small_tree(&mut importer, vector.flags.iter().any(|flag| flag == "--hidden")).await,
             many => {
                 let count = many.strip_prefix("many-").unwrap().parse().unwrap();
@@ -108,11 +115,11 @@ async fn trees_have_the_ids_that_kubo_gives() {
                     numbered.len() - 1
                 });
                 let files = numbered[known].grow(&mut importer, count).await;
-                importer.directory(files).await.unwrap()
+                importer.directory(files, Attributes::default()).await.unwrap()
             }
         };
         if vector.flags.iter().any(|flag| flag == "-w") {
-            root = importer.directory(vec![("d".to_owned(), root)]).await.unwrap();
+            root = importer.directory(vec![("d".to_owned(), root)], Attributes::default()).await.unwrap();
         }
         assert_eq!(root.cid.to_string(), vector.cid, "{} {} {:?}", vector.tree, vector.profile, vector.flags);
     }
@@ -120,19 +127,19 @@ async fn trees_have_the_ids_that_kubo_gives() {
 
 async fn small_tree(importer: &mut Importer, hidden: bool) -> Entry {
     let hello = import(importer, &Bytes::from_static(b"hello\n"), 2).await;
-    let b = importer.directory(vec![("hello.txt".to_owned(), hello)]).await.unwrap();
-    let a = importer.directory(vec![("b".to_owned(), b)]).await.unwrap();
+    let b = importer.directory(vec![("hello.txt".to_owned(), hello)], Attributes::default()).await.unwrap();
+    let a = importer.directory(vec![("b".to_owned(), b)], Attributes::default()).await.unwrap();
     let mut entries = vec![
         ("z".to_owned(), import(importer, &Bytes::from_static(b"z"), 1).await),
-        ("link".to_owned(), importer.symlink("a/b/hello.txt").await.unwrap()),
+        ("link".to_owned(), importer.symlink("a/b/hello.txt", Attributes::default()).await.unwrap()),
         ("ünï çödé".to_owned(), import(importer, &Bytes::from_static(b"u"), 1).await),
-        ("empty".to_owned(), importer.directory(Vec::new()).await.unwrap()),
+        ("empty".to_owned(), importer.directory(Vec::new(), Attributes::default()).await.unwrap()),
         ("a".to_owned(), a),
     ];
     if hidden {
         entries.push((".hidden".to_owned(), import(importer, &Bytes::from_static(b"h"), 1).await));
     }
-    importer.directory(entries).await.unwrap()
+    importer.directory(entries, Attributes::default()).await.unwrap()
 }
 
 /// From Kubo's test/cli/cid_profiles_test.go.
@@ -206,7 +213,7 @@ async fn directories_are_sharded_from_the_byte_on_that_kubo_shards_them() {
             let name = letters.by_ref().take(len).collect::<String>();
             entries.insert(name, file.clone());
         }
-        let root = importer.directory(entries.into_iter().collect()).await.unwrap();
+        let root = importer.directory(entries.into_iter().collect(), Attributes::default()).await.unwrap();
         assert_eq!(root.cid.to_string(), case.cid, "{}, {} files", case.profile, case.files);
     }
 }

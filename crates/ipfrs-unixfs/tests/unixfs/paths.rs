@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, codec, limits, parse_cid};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
-use ipfrs_unixfs::{Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Slot, entries, resolve};
+use ipfrs_unixfs::{Attributes, Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Slot, entries, resolve};
 
 use crate::harness::{Memory, import};
 
@@ -33,8 +33,8 @@ async fn sharded_tree(count: usize) -> (Arc<Memory>, Entry, Entry) {
     for i in 0..count {
         files.push((format!("{i}.txt"), import(&mut importer, &Bytes::from(i.to_string()), 1).await));
     }
-    let docs = importer.directory(files).await.unwrap();
-    let root = importer.directory(vec![("docs".to_owned(), docs.clone())]).await.unwrap();
+    let docs = importer.directory(files, Attributes::default()).await.unwrap();
+    let root = importer.directory(vec![("docs".to_owned(), docs.clone())], Attributes::default()).await.unwrap();
     importer.flush().await.unwrap();
     (store, root, docs)
 }
@@ -87,7 +87,7 @@ async fn blocks_that_are_not_unixfs_end_a_path_but_do_not_carry_on() {
     {
         let other = store_block(&store, codec, Bytes::from_static(bytes));
         let link = Entry { cid: other, tsize: 1, size: 0, kind: EntryKind::File };
-        let root = importer.directory(vec![("data".to_owned(), link)]).await.unwrap();
+        let root = importer.directory(vec![("data".to_owned(), link)], Attributes::default()).await.unwrap();
         importer.flush().await.unwrap();
         let found = resolve(store.as_ref(), &root.cid, &segments("data")).await.unwrap();
         assert_eq!((found.cid, found.data.as_ref(), found.node), (other, bytes, None));

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::{Block, Error, ErrorKind, Result};
-use ipfrs_unixfs::{BlockSink, ImportOptions, Importer};
+use ipfrs_unixfs::{Attributes, BlockSink, ImportOptions, Importer};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::harness::{Memory, import, random_bytes};
@@ -48,7 +48,7 @@ async fn a_sink_that_stands_still_stops_an_endless_file_within_the_memory_bound(
     let piece = random_bytes(MIB / 4);
     let mut read = 0;
     let endless = stream::repeat_with(|| Ok(piece.clone()));
-    assert!(until_idle(importer.file(endless, &mut |bytes| read = bytes)).await.is_none());
+    assert!(until_idle(importer.file(endless, Attributes::default(), &mut |bytes| read = bytes)).await.is_none());
     let cores = std::thread::available_parallelism().unwrap().get();
     assert!(read <= ((cores + 6) * 4 * MIB) as u64, "{read} bytes were read");
     assert_eq!(sink.batches.load(Ordering::SeqCst), 4);
@@ -105,11 +105,11 @@ async fn an_error_of_the_sink_ends_the_import() {
     let mut importer = Importer::new(ImportOptions::default(), Arc::new(FullDisk::default()));
     let piece = random_bytes(MIB);
     let endless = stream::repeat_with(|| Ok(piece.clone()));
-    let error = importer.file(endless, &mut |_| {}).await.unwrap_err();
+    let error = importer.file(endless, Attributes::default(), &mut |_| {}).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);
     let durable = importer.durable();
     // It does not go on as if nothing had been lost.
-    assert_eq!(importer.symlink("x").await.unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(importer.symlink("x", Attributes::default()).await.unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(importer.flush().await.unwrap_err().kind(), ErrorKind::NoSpace);
     assert_eq!(importer.durable(), durable);
     assert!(durable < importer.mark());
@@ -119,7 +119,7 @@ async fn an_error_of_the_sink_ends_the_import() {
 async fn an_error_of_the_content_ends_the_file() {
     let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
     let broken = stream::iter([Ok(random_bytes(MIB))]).chain(stream::iter([Err(Error::invalid("cut off"))]));
-    let error = importer.file(broken, &mut |_| {}).await.unwrap_err();
+    let error = importer.file(broken, Attributes::default(), &mut |_| {}).await.unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::InvalidInput, "cut off"));
 }
 

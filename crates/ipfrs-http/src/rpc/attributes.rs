@@ -1,0 +1,161 @@
+//! Permissions and times of files, as Kubo and its clients write them: modes are Go's `fs.FileMode`.
+
+use http::HeaderMap;
+use http::header::CONTENT_DISPOSITION;
+use ipfrs_node::{Attributes, ListedKind, Mtime};
+
+use super::args::Args;
+use super::multipart::parameter;
+use crate::error::RpcError;
+
+/// The set-user-ID, set-group-ID and sticky bits, in Unix and in Go.
+const SPECIAL_BITS: [(u32, u32); 3] = [(0o4000, 1 << 23), (0o2000, 1 << 22), (0o1000, 1 << 20)];
+const GO_DIRECTORY: u32 = 1 << 31;
+const GO_SYMLINK: u32 = 1 << 27;
+const PERMISSIONS: u32 = 0o777;
+const NANOS_PER_SECOND: u32 = 1_000_000_000;
+
+/// What `mode`, `mtime` and `mtime-nsecs` ask to be given to everything. As in Kubo, a mode or time of 0 is none.
+pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
+    let invalid = |message: String| RpcError::Request(message);
+    let mode = match args.text("mode") {
+        Some(text) => {
+            let mode = go_number(text).ok_or_else(|| invalid(format!("invalid value {text:?} for option \"mode\"")))?;
+            unix_mode(mode)
+        }
+        None => None,
+    };
+    let seconds = args.get::<i64>("mtime")?.filter(|seconds| *seconds != 0);
+    let nanos = args.get::<u32>("mtime-nsecs")?.unwrap_or(0);
+    if nanos >= NANOS_PER_SECOND {
+        return Err(invalid(format!("option \"mtime-nsecs\" is {nanos}: it must be below {NANOS_PER_SECOND}")));
+    }
+    if nanos > 0 && seconds.is_none() {
+        return Err(invalid("option \"mtime-nsecs\" needs \"mtime\" beside it".into()));
+    }
+    Ok(Attributes { mode, mtime: seconds.map(|seconds| Mtime { seconds, nanos }) })
+}
+
+/// What a part says of itself, behind a question mark in its name: `name="file?mode=0644&mtime=1&mtime-nsecs=2"`. What
+/// cannot be read counts as absent, as in Kubo.
+pub(super) fn of_part(headers: &HeaderMap) -> Attributes {
+    let disposition = headers.get(CONTENT_DISPOSITION).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    let name = disposition.and_then(|disposition| parameter(disposition, "name=")).unwrap_or_default();
+    let (mut mode, mut seconds, mut nanos) = (None, None, 0);
+    for (name, value) in form_urlencoded::parse(name.split_once('?').unwrap_or_default().1.as_bytes()) {
+        match &*name {
+            "mode" => mode = u32::from_str_radix(&value, 8).ok().and_then(unix_mode),
+            "mtime" => seconds = value.parse().ok(),
+            "mtime-nsecs" => nanos = value.parse().ok().filter(|nanos| *nanos < NANOS_PER_SECOND).unwrap_or(0),
+            _ => {}
+        }
+    }
+    Attributes { mode, mtime: seconds.map(|seconds| Mtime { seconds, nanos }) }
+}
+
+/// A number as Go reads it: decimal, or with the prefix `0`, `0o`, `0x` or `0b` of its base.
+fn go_number(text: &str) -> Option<u32> {
+    let lower = text.to_ascii_lowercase();
+    for (prefix, base) in [("0x", 16), ("0o", 8), ("0b", 2), ("0", 8)] {
+        if let Some(digits) = lower.strip_prefix(prefix).filter(|digits| !digits.is_empty()) {
+            return u32::from_str_radix(digits, base).ok();
+        }
+    }
+    lower.parse().ok()
+}
+
+fn unix_mode(go: u32) -> Option<u32> {
+    let special: u32 = SPECIAL_BITS.iter().filter(|(_, bit)| go & bit != 0).map(|(unix, _)| unix).sum();
+    Some(go & PERMISSIONS | special).filter(|mode| *mode != 0)
+}
+
+/// A mode with its kind of file, as Go has both in one number.
+pub(super) fn go_mode(unix: u32, kind: ListedKind) -> u32 {
+    let special: u32 = SPECIAL_BITS.iter().filter(|(bit, _)| unix & bit != 0).map(|(_, go)| go).sum();
+    let kind = match kind {
+        ListedKind::Directory => GO_DIRECTORY,
+        ListedKind::Symlink => GO_SYMLINK,
+        ListedKind::File | ListedKind::Unknown => 0,
+    };
+    unix & PERMISSIONS | special | kind
+}
+
+/// A time in UTC, in the format of RFC 3339; `None` outside the years 0 to 9999, which that does not have.
+pub(super) fn rfc3339(time: Mtime) -> Option<String> {
+    const DAY_SECONDS: i64 = 86_400;
+    let (days, seconds) = (time.seconds.div_euclid(DAY_SECONDS), time.seconds.rem_euclid(DAY_SECONDS));
+    let (year, month, day) = date(days)?;
+    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+    let fraction = match time.nanos {
+        0 => String::new(),
+        nanos => format!(".{nanos:09}").trim_end_matches('0').to_owned(),
+    };
+    Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z"))
+}
+
+/// Year, month and day of the Gregorian calendar, so many days after 1970-01-01. Years are counted from March, so that a
+/// leap day is the last of its year.
+fn date(days: i64) -> Option<(i64, i64, i64)> {
+    const DAYS_IN_400_YEARS: i64 = 146_097;
+    // From 0000-03-01 to 1970-01-01.
+    let days = days.checked_add(719_468)?;
+    let (cycle, day) = (days.div_euclid(DAYS_IN_400_YEARS), days.rem_euclid(DAYS_IN_400_YEARS));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Months from March have 31, 30, 31, 30, 31 days again and again.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = (year + 400 * cycle, if month < 10 { month + 3 } else { month - 9 });
+    let year = if month <= 2 { year + 1 } else { year };
+    (0..10_000).contains(&year).then_some((year, month, day))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn times_are_written_as_rfc_3339_has_them() {
+        for (seconds, nanos, text) in [
+            (0, 0, "1970-01-01T00:00:00Z"),
+            (-1, 500_000_000, "1969-12-31T23:59:59.5Z"),
+            (951_782_400, 1, "2000-02-29T00:00:00.000000001Z"),
+            (1_700_000_000, 0, "2023-11-14T22:13:20Z"),
+            (4_107_542_399, 0, "2100-02-28T23:59:59Z"),
+            (253_402_300_799, 0, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(rfc3339(Mtime { seconds, nanos }).unwrap(), text);
+        }
+        for seconds in [253_402_300_800, i64::MAX, i64::MIN] {
+            assert_eq!(rfc3339(Mtime { seconds, nanos: 0 }), None);
+        }
+    }
+
+    #[test]
+    fn parts_say_their_attributes_behind_their_name() {
+        let of = |name: &str| {
+            let disposition = format!("form-data; name=\"{name}\"; filename=\"a\"");
+            of_part(&HeaderMap::from_iter([(CONTENT_DISPOSITION, HeaderValue::from_str(&disposition).unwrap())]))
+        };
+        let mtime = Some(Mtime { seconds: -5, nanos: 7 });
+        assert_eq!(of("file?mode=0644&mtime=-5&mtime-nsecs=7"), Attributes { mode: Some(0o644), mtime });
+        // A directory of Go's, with the sticky bit.
+        assert_eq!(of("file?mode=020004000755").mode, Some(0o1755));
+        for nothing in ["file", "file?", "file?mode=0&mtime=x", "file?mode=9&mtime-nsecs=5"] {
+            assert_eq!(of(nothing), Attributes::default(), "{nothing}");
+        }
+    }
+
+    #[test]
+    fn modes_are_numbers_as_go_reads_and_writes_them() {
+        for (text, number) in [("0644", 0o644), ("420", 0o644), ("0o644", 0o644), ("0x1A4", 0o644), ("0", 0)] {
+            assert_eq!(go_number(text), Some(number), "{text}");
+        }
+        for wrong in ["", "08", "0x", "-1", "rw"] {
+            assert_eq!(go_number(wrong), None, "{wrong}");
+        }
+        assert_eq!(go_mode(0o4755, ListedKind::File), 0o755 | 1 << 23);
+        assert_eq!(unix_mode(go_mode(0o1777, ListedKind::Directory)), Some(0o1777));
+    }
+}
