@@ -12,8 +12,6 @@ use crate::node::DirEntry;
 const MIN_FANOUT: u64 = 8;
 /// Largest fan-out, as in boxo.
 pub(crate) const MAX_FANOUT: u64 = 1024;
-/// Deepest trie that the 64 bits of a name's hash can lead through, at the smallest fan-out (3 bits a level).
-pub(crate) const MAX_HAMT_DEPTH: usize = 22;
 
 /// One block of a sharded directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

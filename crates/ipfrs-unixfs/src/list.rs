@@ -4,24 +4,30 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Cid, Error, Result};
+use tokio::task::coop::consume_budget;
 
 use crate::blocks::BlockSource;
-use crate::hamt::{MAX_HAMT_DEPTH, Slot};
+use crate::hamt::{HamtShard, Slot};
 use crate::node::{DirEntry, Node};
 use crate::resolve::load_shard;
 
 /// The entries of the directory `node`, basic or sharded, in the order of its blocks; sharded ones depth first.
 ///
-/// Memory is bounded by the shards from the root to the one that is being read (at most 22 of at most 1,024 links). The
+/// Memory is bounded by the shards from the root to the one that is being read (at most 21 of at most 1,024 links). The
 /// stream ends after its first error: [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when `node` is no directory or
 /// a shard is not valid, and whatever `source` gives.
+///
+/// A few blocks can make a directory of more entries than anybody can count, by naming the same shard again and again.
+/// Hence the work is done as entries are taken: at most the shards of one path for an entry, because a shard without
+/// entries below it is refused. And a consumer that takes all that it can get still lets other tasks run: loading shards
+/// uses up the budget of a Tokio task.
 #[must_use]
 pub fn entries(source: Arc<dyn BlockSource>, node: Node) -> BoxStream<'static, Result<DirEntry>> {
     match node {
         Node::Directory { entries, .. } => stream::iter(entries.into_iter().map(Ok)).boxed(),
         Node::HamtShard(root) => {
-            let walk = Walk { source, path: vec![root.into_slots().into_iter()] };
+            let walk = Walk { source, path: vec![Level::new(root, 0)] };
             stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|entry| (entry, walk))) })
                 .boxed()
         }
@@ -34,22 +40,34 @@ pub fn entries(source: Arc<dyn BlockSource>, node: Node) -> BoxStream<'static, R
 /// What is left of each shard on the way from the root to where the walk is.
 struct Walk {
     source: Arc<dyn BlockSource>,
-    path: Vec<std::vec::IntoIter<Slot>>,
+    path: Vec<Level>,
 }
+
+struct Level {
+    slots: std::vec::IntoIter<Slot>,
+    /// Bits of a name's hash that lead to one of the slots.
+    hash_bits: u32,
+}
+
+impl Level {
+    /// The level of `shard`, which `hash_bits` lead to.
+    fn new(shard: HamtShard, hash_bits: u32) -> Self {
+        Self { hash_bits: hash_bits + shard.fanout().trailing_zeros(), slots: shard.into_slots().into_iter() }
+    }
+}
+
+/// Links of a shard that are one unit of a task's budget: decoding them takes some microseconds.
+const LINKS_PER_TURN: usize = 16;
 
 impl Walk {
     async fn next(&mut self) -> Result<Option<DirEntry>> {
-        while let Some(shard) = self.path.last_mut() {
-            match shard.next() {
+        while let Some(level) = self.path.last_mut() {
+            match level.slots.next() {
                 Some(Slot::Entry(entry)) => return Ok(Some(entry)),
-                Some(Slot::Shard(cid)) if self.path.len() >= MAX_HAMT_DEPTH => {
-                    return Err(Error::invalid(format!(
-                        "directory shard {cid} lies deeper than {MAX_HAMT_DEPTH} levels, where no name can lead"
-                    )));
-                }
                 Some(Slot::Shard(cid)) => {
-                    let shard = load_shard(self.source.as_ref(), &cid).await?;
-                    self.path.push(shard.into_slots().into_iter());
+                    let above = level.hash_bits;
+                    let level = self.descend(&cid, above).await?;
+                    self.path.push(level);
                 }
                 None => {
                     self.path.pop();
@@ -57,5 +75,24 @@ impl Walk {
             }
         }
         Ok(None)
+    }
+
+    /// The shard `cid`, which `above` bits of a name's hash lead to.
+    async fn descend(&self, cid: &Cid, above: u32) -> Result<Level> {
+        let shard = load_shard(self.source.as_ref(), cid).await?;
+        let links = shard.slots().len();
+        for _ in 0..=links / LINKS_PER_TURN {
+            consume_budget().await;
+        }
+        if links == 0 {
+            return Err(Error::invalid(format!("directory shard {cid} is empty, which only a root may be")));
+        }
+        let level = Level::new(shard, above);
+        if level.hash_bits > u64::BITS {
+            return Err(Error::invalid(format!(
+                "directory shard {cid} lies deeper than the 64 bits of a name's hash lead"
+            )));
+        }
+        Ok(level)
     }
 }

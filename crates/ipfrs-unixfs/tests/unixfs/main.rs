@@ -7,5 +7,6 @@ mod decoding;
 mod harness;
 mod importing;
 mod kubo_vectors;
+mod listing;
 mod paths;
 mod pipeline;

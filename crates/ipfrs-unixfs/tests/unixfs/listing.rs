@@ -1,0 +1,119 @@
+//! Directories of a few blocks that pretend to be endless.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, Cid, ErrorKind, Result, codec};
+use ipfrs_unixfs::dag_pb::{self, PbLink};
+use ipfrs_unixfs::{BlockSource, Node, decode, entries};
+use tokio::task::yield_now;
+
+use crate::harness::Memory;
+
+const FANOUT: usize = 1024;
+
+/// Blocks that are always ready, and how often they were asked for.
+#[derive(Default)]
+struct Counting {
+    blocks: Memory,
+    asked: AtomicUsize,
+}
+
+impl Counting {
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// Keeps a shard of which the first `used` positions link to `target`, under names that end in `suffix`.
+    fn add_shard(&self, used: usize, target: &Cid, suffix: &str) -> Cid {
+        let mut data = vec![8, 5, 0x12, 0x80, 1];
+        data.extend(
+            (0..FANOUT / 8).rev().map(|byte| (0..8).fold(0, |bits, i| bits | u8::from(byte * 8 + i < used) << i)),
+        );
+        data.extend([0x28, 0x22, 0x30, 0x80, 8]);
+        let link = |position| PbLink { cid: *target, name: format!("{position:03X}{suffix}"), tsize: 0 };
+        let links: Vec<_> = (0..used).map(link).collect();
+        let block = Block::hash(1, codec::DAG_PB, HashFunction::Sha2_256, dag_pb::encode(&links, &data)).unwrap();
+        let cid = *block.cid();
+        self.blocks.insert(block);
+        cid
+    }
+
+    /// `levels` shards with the same child in each position, on top of `bottom`.
+    fn stack(&self, levels: usize, bottom: Cid) -> Cid {
+        (0..levels).fold(bottom, |below, _| self.add_shard(FANOUT, &below, ""))
+    }
+
+    fn node(&self, cid: &Cid) -> Node {
+        decode(cid, &self.blocks.get(cid).unwrap()).unwrap()
+    }
+}
+
+#[async_trait]
+impl BlockSource for Counting {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.blocks.block(cid).await
+    }
+}
+
+fn some_file() -> Cid {
+    *Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::new()).unwrap().cid()
+}
+
+#[tokio::test]
+async fn a_shard_without_entries_ends_the_listing_unless_it_is_the_root() {
+    let source = Arc::new(Counting::default());
+    let empty = source.add_shard(0, &some_file(), "");
+    let root = source.stack(5, empty);
+    let error = entries(source.clone(), source.node(&root)).try_collect::<Vec<_>>().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.message().contains(&format!("{empty} is empty")), "{error}");
+    assert_eq!(source.asked(), 5);
+    assert_eq!(entries(source.clone(), source.node(&empty)).count().await, 0);
+}
+
+#[tokio::test]
+async fn shards_lie_no_deeper_than_the_hash_of_a_name_leads() {
+    let source = Arc::new(Counting::default());
+    let leaf = source.add_shard(2, &some_file(), "file");
+    let deepest = source.stack(5, leaf);
+    let first = entries(source.clone(), source.node(&deepest)).next().await.unwrap();
+    assert_eq!(first.unwrap().name, "file");
+    let too_deep = source.stack(6, leaf);
+    let error = entries(source.clone(), source.node(&too_deep)).next().await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.message().contains(&format!("{leaf} lies deeper")), "{error}");
+}
+
+#[tokio::test]
+async fn an_endless_listing_is_lazy_lets_others_run_and_stops_when_dropped() {
+    let source = Arc::new(Counting::default());
+    let leaf = source.add_shard(FANOUT, &some_file(), "file");
+    let root = source.stack(5, leaf);
+    let mut listing = entries(source.clone(), source.node(&root));
+    assert_eq!(source.asked(), 0, "nothing is asked for before the first poll");
+    assert_eq!(listing.next().await.unwrap().unwrap().cid, some_file());
+    assert_eq!(source.asked(), 5, "one shard for each level");
+
+    let mut taken = 0_usize;
+    let others = async {
+        for _ in 0..10 {
+            yield_now().await;
+        }
+    };
+    tokio::select! {
+        // The listing first: all that it can do in one poll is done before the others get a turn.
+        biased;
+        () = listing.by_ref().for_each(|_| { taken += 1; std::future::ready(()) }) => panic!("10^18 entries listed"),
+        () = others => {}
+    }
+    assert!((1..100_000).contains(&taken), "{taken}");
+    assert!(source.asked() < 100, "{}", source.asked());
+    drop(listing);
+    assert_eq!(Arc::strong_count(&source), 1);
+}
