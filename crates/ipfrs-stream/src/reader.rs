@@ -8,9 +8,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, Stream, StreamExt};
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Error, Result};
 use ipfrs_store::BlockStore;
-use ipfrs_unixfs::FileNode;
+use ipfrs_unixfs::{FileNode, Node, decode_async};
 
 use crate::walk::{Accepted, Walk};
 use crate::{Span, StreamingConfig};
@@ -26,7 +26,8 @@ const MAX_READY_PIECES: usize = 256;
 ///   half a window). The next batch is started while half a window is still to be taken, so that the store can wait for
 ///   a disk while the connection sends.
 /// * All work happens when the stream is polled. A consumer that stops polling stops the reader; dropping it cancels what
-///   is under way.
+///   is under way. Taking blocks that are in memory uses up the budget of a Tokio task, so that others run in between
+///   however many nodes lie above the next byte.
 /// * The stream yields exactly the span's bytes, or else an error as its last item: a block that is missing
 ///   ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind)), that holds more or fewer bytes than its parent says
 ///   ([`ErrorKind::Corrupt`](ipfrs_core::ErrorKind)), or a DAG over the limits
@@ -46,7 +47,8 @@ pub struct DagReader {
 
 /// Blocks that the store was asked for.
 struct Batch {
-    blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
+    /// What they are; `None` for those that the store does not have.
+    nodes: BoxStream<'static, Result<Option<Node>>>,
     /// How many have not arrived.
     left: usize,
 }
@@ -98,7 +100,7 @@ impl DagReader {
                 }
                 continue;
             };
-            let Poll::Ready(item) = batch.blocks.poll_next_unpin(cx) else { return };
+            let Poll::Ready(item) = batch.nodes.poll_next_unpin(cx) else { return };
             batch.left -= 1;
             if batch.left == 0 {
                 self.batch = None;
@@ -124,15 +126,21 @@ impl DagReader {
             }
             return false;
         };
-        self.batch = Some(Batch { left: run.len(), blocks: self.store.get_many(run) });
+        let left = run.len();
+        let nodes = self.store.get_many(run).then(|item| async {
+            match item? {
+                (cid, Some(block)) => decode_async(cid, block).await.map(Some),
+                (_, None) => Ok(None),
+            }
+        });
+        self.batch = Some(Batch { left, nodes: nodes.boxed() });
         true
     }
 
-    fn accept(&mut self, item: Option<Result<(Cid, Option<Bytes>)>>) -> Result<()> {
+    fn accept(&mut self, item: Option<Result<Option<Node>>>) -> Result<()> {
         let Some(walk) = &mut self.walk else { return Ok(()) };
-        let (_, block) =
-            item.unwrap_or_else(|| Err(Error::internal("the store left out a block that it was asked for")))?;
-        let Accepted { data, interrupts } = walk.accept(block)?;
+        let node = item.unwrap_or_else(|| Err(Error::internal("the store left out a block that it was asked for")))?;
+        let Accepted { data, interrupts } = walk.accept(node)?;
         if interrupts {
             self.batch = None;
         }

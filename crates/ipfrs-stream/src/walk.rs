@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ipfrs_core::limits::MAX_DAG_DEPTH;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{Child, FileNode, Node, decode};
+use ipfrs_unixfs::{Child, FileNode, Node};
 
 use crate::Span;
 
@@ -27,6 +27,9 @@ pub(crate) struct Walk {
     open_links: usize,
     /// Size of the largest leaf seen: what is not larger is expected to be a leaf too.
     leaf_bytes: u64,
+    /// Most blocks of the next run: few after a run that was cut short, so that a file which looks as if it had leaves
+    /// where it has nodes does not make the store look up hundreds of blocks for each that is read.
+    run_blocks: usize,
 }
 
 /// A node whose children are being read.
@@ -59,7 +62,7 @@ impl Walk {
             let (start, end, size) = (span.start, span.end(), root.size);
             return Err(Error::invalid(format!("bytes {start} to {end} were asked of a file of {size} bytes")));
         }
-        let mut walk = Self { span, frames: Vec::new(), open_links: 0, leaf_bytes: 0 };
+        let mut walk = Self { span, frames: Vec::new(), open_links: 0, leaf_bytes: 0, run_blocks: MAX_RUN_BLOCKS };
         let data = walk.open(root, &"the root of the file", 0, 0)?;
         Ok((walk, data))
     }
@@ -80,7 +83,7 @@ impl Walk {
         let mut run = vec![first.cid];
         if is_leaf(first) {
             let mut left = budget.saturating_sub(first.size);
-            for sibling in siblings.iter().take(MAX_RUN_BLOCKS - 1) {
+            for sibling in siblings.iter().take(self.run_blocks - 1) {
                 if !is_leaf(sibling) || sibling.size > left {
                     break;
                 }
@@ -89,19 +92,20 @@ impl Walk {
             }
         }
         frame.next += run.len();
+        self.run_blocks = (self.run_blocks * 2).min(MAX_RUN_BLOCKS);
         Some(run)
     }
 
-    /// Takes the next block that was asked for; `None` where the store does not have it.
-    pub(crate) fn accept(&mut self, block: Option<Bytes>) -> Result<Accepted> {
+    /// Takes what the next block that was asked for is; `None` where the store does not have it.
+    pub(crate) fn accept(&mut self, node: Option<Node>) -> Result<Accepted> {
         let no_block = || Error::internal("a block arrived that was not asked for");
         let frame = self.frames.last_mut().ok_or_else(no_block)?;
         let child = frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).ok_or_else(no_block)?;
         let (cid, size, offset, depth) = (child.cid, child.size, frame.offset, frame.depth);
-        let Some(block) = block else {
+        let Some(node) = node else {
             return Err(Error::not_found(format!("block {cid} is not in this store (byte {offset} of the file)")));
         };
-        let Node::File(node) = decode(&cid, &block)? else {
+        let Node::File(node) = node else {
             return Err(Error::corrupt(format!("block {cid} is part of a file, but is not a file node")));
         };
         if node.size != size {
@@ -112,6 +116,9 @@ impl Walk {
         frame.offset += size;
         let interrupts = !node.children.is_empty();
         if interrupts {
+            if frame.next > frame.pending {
+                self.run_blocks = 1;
+            }
             frame.next = frame.pending;
         } else {
             self.leaf_bytes = self.leaf_bytes.max(size);
@@ -141,12 +148,12 @@ impl Walk {
             end += child.size;
             if self.span.overlap(start, end).is_some() {
                 first_offset.get_or_insert(start);
+                check_limits(name, depth + 1, self.open_links + children.len() + 1)?;
                 children.push(child.clone());
             }
         }
         if let Some(offset) = first_offset {
             self.open_links += children.len();
-            check_limits(name, depth + 1, self.open_links)?;
             self.frames.push(Frame { children, next: 0, pending: 0, offset, depth: depth + 1 });
         }
         Ok(data)

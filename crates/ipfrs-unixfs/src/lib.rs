@@ -19,5 +19,5 @@ pub use data::{Attributes, Mtime};
 pub use hamt::{HamtShard, Slot};
 pub use import::{Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
 pub use list::entries;
-pub use node::{Child, DirEntry, FileNode, Node, decode};
+pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};
 pub use resolve::{Resolved, resolve};

@@ -2,6 +2,9 @@
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use prost::encoding::decode_varint;
+use tokio::task::coop::consume_budget;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::dag_pb::{self, PbLink};
 use crate::data::{Attributes, Data, DataType};
@@ -100,6 +103,47 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
             Err(Error::unsupported(format!("block {cid} is {name}, which is not UnixFS (raw or dag-pb)")))
         }
     }
+}
+
+/// Bytes of a node, content aside, that are one unit of a task's budget: decoding them takes some microseconds.
+const BYTES_PER_TURN: usize = 1024;
+
+/// Bytes of a node, content aside, that a task decodes itself: at most a millisecond, where the links are as short as
+/// they can be.
+const MAX_INLINE_DECODE_BYTES: usize = 64 * 1024;
+
+/// As [`decode`], for tasks of a Tokio runtime: however large nodes are, and however many of them a task decodes one after
+/// the other, others run in between. Large nodes are decoded on a thread that may be busy.
+///
+/// # Errors
+/// As [`decode`].
+pub async fn decode_async(cid: Cid, data: Bytes) -> Result<Node> {
+    let structure = data.len() - content_len(&cid, &data);
+    if structure > MAX_INLINE_DECODE_BYTES {
+        let decoding = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || decode(&cid, &data)));
+        return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
+    }
+    for _ in 0..=structure / BYTES_PER_TURN {
+        consume_budget().await;
+    }
+    decode(&cid, &data)
+}
+
+/// Bytes of content at the start of a leaf, which decoding does not look at.
+fn content_len(cid: &Cid, block: &[u8]) -> usize {
+    if cid.codec() == codec::RAW { block.len() } else { dag_pb_content_len(block).unwrap_or(0) }
+}
+
+/// The length of `Data.Data` where only the keys of the node's data and of `Data.Type` come before, as in every leaf.
+fn dag_pb_content_len(mut rest: &[u8]) -> Option<usize> {
+    let mut field = |key: u64| {
+        let found = decode_varint(&mut rest).ok()?;
+        (found == key).then(|| decode_varint(&mut rest).ok()).flatten()
+    };
+    field(0x0a)?;
+    field(0x08)?;
+    let len = usize::try_from(field(0x12)?).ok()?;
+    (len <= rest.len()).then_some(len)
 }
 
 fn decode_dag_pb(block: &Bytes) -> Result<Node> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures::stream::StreamExt;
 use futures::{FutureExt, poll};
@@ -148,6 +149,70 @@ async fn a_reader_that_waits_yields_nothing_and_cancels_what_is_under_way_when_d
     assert_eq!((store.asked().len(), Arc::strong_count(&store.under_way)), (8, 2));
     drop(reader);
     assert_eq!(Arc::strong_count(&store.under_way), 1);
+}
+
+#[tokio::test]
+async fn however_many_nodes_lie_above_the_next_bytes_one_poll_reads_a_bounded_number() {
+    let mut blocks = vec![raw(&b"x"[..])];
+    for _ in 0..100 {
+        let below = blocks.last().unwrap();
+        blocks.push(node(&[], &[(*below.cid(), 1)]));
+    }
+    let chain = *blocks.last().unwrap().cid();
+    let top = node(&[], &vec![(chain, 1); 1000]);
+    let largest = blocks.iter().map(|block| block.data().len() as u64).max().unwrap();
+    let store = memory(&blocks).await;
+    let mut reader = DagReader::new(store.clone(), &root(&top), Span::whole(1000), &StreamingConfig::default());
+    let mut fetched = 0;
+    for _ in 0..5 {
+        // All blocks are there, so nothing but the reader's own restraint ends a poll.
+        while poll!(reader.next()).is_ready() {}
+        let now = store.fetched_bytes();
+        assert!(now > fetched && now - fetched <= 256 * largest, "{fetched} bytes, then {now}");
+        fetched = now;
+        tokio::task::yield_now().await;
+    }
+    let rest: Vec<_> = reader.by_ref().map(Result::unwrap).collect().await;
+    assert!(!rest.is_empty() && rest.concat().iter().all(|byte| *byte == b'x'));
+    assert_eq!(reader.remaining(), 0);
+}
+
+#[tokio::test]
+async fn nodes_that_look_like_leaves_do_not_make_the_store_look_up_many_blocks_for_each() {
+    let leaf = raw(&b"x"[..]);
+    let (small_leaf, small_node) = (node(b"x", &[]), node(&[], &[(*leaf.cid(), 1)]));
+    let pair = [(*small_leaf.cid(), 1), (*small_node.cid(), 1)];
+    let top = node(&[], &pair.repeat(500));
+    let store = memory(&[leaf, small_leaf, small_node]).await;
+    let reader = DagReader::new(store.clone(), &root(&top), Span::whole(1000), &StreamingConfig::default());
+    assert_eq!(reader.map(Result::unwrap).collect::<Vec<_>>().await.concat(), vec![b'x'; 1000]);
+    let looked_up = store.looked_up.load(Ordering::SeqCst);
+    assert!(looked_up < 4 * 1500 + 256, "{looked_up} lookups for 1,500 blocks");
+}
+
+#[test]
+fn large_nodes_are_decoded_off_the_runtime_and_large_leaves_need_not_be() {
+    let leaf = node(&pattern(1, LEAF), &[]);
+    let large = node(&[], &vec![(*raw(&b"x"[..]).cid(), 1); 4000]);
+    let top = node(&[], &[(*leaf.cid(), LEAF as u64), (*large.cid(), 4000), (*large.cid(), 4000)]);
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || held.recv());
+        let store = memory(&[leaf.clone(), large.clone(), raw(&b"x"[..])]).await;
+        let file = root(&top);
+        let mut reader = DagReader::new(store.clone(), &file, Span::whole(file.size), &StreamingConfig::default());
+        assert_eq!(reader.next().await.unwrap().unwrap(), pattern(1, LEAF));
+        for _ in 0..10 {
+            assert!(poll!(reader.next()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(store.fetched_bytes(), (leaf.data().len() + large.data().len()) as u64);
+        drop(release);
+        assert!(busy.await.unwrap().is_err());
+        let rest: Vec<_> = reader.map(Result::unwrap).collect().await;
+        assert_eq!(rest.concat(), vec![b'x'; 8000]);
+    });
 }
 
 #[test]

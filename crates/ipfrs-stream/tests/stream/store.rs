@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,6 +16,8 @@ pub(crate) struct CountingStore<S> {
     pub(crate) inside: S,
     pub(crate) stalled: bool,
     pub(crate) asked: std::sync::Mutex<HashSet<Cid>>,
+    /// How many blocks were asked for, each time counted.
+    pub(crate) looked_up: AtomicUsize,
     pub(crate) fetched_bytes: Arc<AtomicU64>,
     /// Clones are held by the streams that are under way.
     pub(crate) under_way: Arc<()>,
@@ -27,6 +29,7 @@ impl<S: BlockStore + 'static> CountingStore<S> {
             inside,
             stalled: false,
             asked: std::sync::Mutex::default(),
+            looked_up: AtomicUsize::default(),
             fetched_bytes: Arc::default(),
             under_way: Arc::default(),
         }
@@ -61,6 +64,7 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
 
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
         self.asked.lock().unwrap().extend(&cids);
+        self.looked_up.fetch_add(cids.len(), Ordering::SeqCst);
         let (guard, fetched_bytes) = (self.under_way.clone(), self.fetched_bytes.clone());
         if self.stalled {
             return futures::stream::pending().map(move |item| (item, &guard).0).boxed();
