@@ -61,7 +61,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn new(body: Body, boundary: String) -> Self {
         let unclaimed = Arc::new(AtomicUsize::new(0));
-        let feed = Feed { body: body.into_data_stream(), unclaimed: unclaimed.clone(), has_paused: false };
+        let feed = Feed::new(body, unclaimed.clone());
         Self { parser: multer::Multipart::new(feed, boundary), unclaimed }
     }
 
@@ -125,11 +125,27 @@ impl Stream for Part {
     }
 }
 
-/// What the parser reads from. It takes whatever is ready into its buffer, so it is made to pause.
+/// What the parser reads from. It takes whatever is ready into its buffer, so it is made to pause; and it takes a body for
+/// cut off when its first bytes and its end come to it in one go, so they never do.
 struct Feed {
     body: BodyDataStream,
     unclaimed: Arc<AtomicUsize>,
     has_paused: bool,
+    /// Whether the parser was given something since it last paused.
+    has_fed: bool,
+    has_ended: bool,
+}
+
+impl Feed {
+    fn new(body: Body, unclaimed: Arc<AtomicUsize>) -> Self {
+        Self { body: body.into_data_stream(), unclaimed, has_paused: false, has_fed: false, has_ended: false }
+    }
+
+    fn pause(&mut self, cx: &Context<'_>) -> Poll<Option<<Self as Stream>::Item>> {
+        (self.has_paused, self.has_fed) = (true, false);
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
 }
 
 impl Stream for Feed {
@@ -137,20 +153,26 @@ impl Stream for Feed {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let unclaimed = self.unclaimed.load(Ordering::Relaxed);
-        if unclaimed >= FEED_BYTES && !std::mem::replace(&mut self.has_paused, true) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+        if unclaimed >= FEED_BYTES && !std::mem::take(&mut self.has_paused) {
+            return self.pause(cx);
         }
-        self.has_paused = false;
         if unclaimed > MAX_UNCLAIMED_BYTES {
             let why = format!("the multipart body has no part in {MAX_UNCLAIMED_BYTES} bytes: is the boundary right?");
             return Poll::Ready(Some(Err(Error::too_large(why).into())));
         }
-        let piece = ready!(self.body.poll_next_unpin(cx));
-        if let Some(Ok(piece)) = &piece {
-            self.unclaimed.fetch_add(piece.len(), Ordering::Relaxed);
+        if !self.has_ended {
+            let Poll::Ready(piece) = self.body.poll_next_unpin(cx) else {
+                self.has_fed = false;
+                return Poll::Pending;
+            };
+            if let Some(piece) = piece {
+                self.has_fed = true;
+                self.unclaimed.fetch_add(piece.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+                return Poll::Ready(Some(piece.map_err(Into::into)));
+            }
+            self.has_ended = true;
         }
-        Poll::Ready(piece.map(|piece| piece.map_err(Into::into)))
+        if self.has_fed { self.pause(cx) } else { Poll::Ready(None) }
     }
 }
 
@@ -220,5 +242,24 @@ mod tests {
             let value = HeaderValue::from_bytes(not_utf8).unwrap();
             assert!(file_name(&HeaderMap::from_iter([(CONTENT_DISPOSITION, value)])).is_err());
         }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_comes_at_once_after_a_wait_is_whole() {
+        let form = "--b\r\nContent-Disposition: form-data; filename=\"a\"\r\n\r\ncontent\r\n--b--\r\n";
+        let mut has_waited = false;
+        let mut rest = Some(Ok::<_, Error>(Bytes::from_static(form.as_bytes())));
+        let pieces = futures::stream::poll_fn(move |cx| {
+            if !std::mem::replace(&mut has_waited, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(rest.take())
+        });
+        let mut parts = Parts::new(Body::from_stream(pieces), "b".into());
+        let part = parts.next().await.unwrap().unwrap();
+        assert_eq!(part.file_name().unwrap(), "a");
+        assert_eq!(part.whole(100, "over").await.unwrap(), b"content");
+        assert!(parts.next().await.unwrap().is_none());
     }
 }
