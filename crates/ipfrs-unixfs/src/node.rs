@@ -108,15 +108,18 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
 /// Bytes of a node, content aside, that are one unit of a task's budget: decoding them takes some microseconds.
 const BYTES_PER_TURN: usize = 1024;
 
-/// Bytes of a node, content aside, that a task decodes itself: at most a millisecond, where the links are as short as
-/// they can be.
-const MAX_INLINE_DECODE_BYTES: usize = 64 * 1024;
+/// Bytes of a node, content aside, that a task decodes itself: about a millisecond where the links are as short as they
+/// can be, a tenth of that where they are ordinary ones.
+const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
 
 /// As [`decode`], for tasks of a Tokio runtime: however large nodes are, and however many of them a task decodes one after
 /// the other, others run in between. Large nodes are decoded on a thread that may be busy.
 ///
 /// # Errors
 /// As [`decode`].
+///
+/// # Panics
+/// Outside of a Tokio runtime, for a large node.
 pub async fn decode_async(cid: Cid, data: Bytes) -> Result<Node> {
     let structure = data.len() - content_len(&cid, &data);
     if structure > MAX_INLINE_DECODE_BYTES {
@@ -131,7 +134,7 @@ pub async fn decode_async(cid: Cid, data: Bytes) -> Result<Node> {
 
 /// Bytes of content at the start of a leaf, which decoding does not look at.
 fn content_len(cid: &Cid, block: &[u8]) -> usize {
-    if cid.codec() == codec::RAW { block.len() } else { dag_pb_content_len(block).unwrap_or(0) }
+    if cid.codec() == codec::DAG_PB { dag_pb_content_len(block).unwrap_or(0) } else { block.len() }
 }
 
 /// The length of `Data.Data` where only the keys of the node's data and of `Data.Type` come before, as in every leaf.
