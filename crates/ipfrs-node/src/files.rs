@@ -1,5 +1,6 @@
 //! Files and directories: paths to objects, objects to bytes and entries.
 
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -10,9 +11,10 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{Attributes, DirEntry, FileNode, Node as UnixFsNode, Slot};
+use ipfrs_unixfs::{Attributes, DirEntry, FileNode, Node as UnixFsNode, Slot, decode_async};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use tokio::task::coop::consume_budget;
 
 use crate::metrics::Metrics;
 use crate::{CacheConfig, ContentPath, Node};
@@ -116,7 +118,7 @@ pub struct Listed {
     pub kind: ListedKind,
     /// Bytes of a file; 0 for directories and symlinks; the link's cumulative size where the target is not here.
     pub size: u64,
-    /// Target of a symlink.
+    /// Target of a symlink; empty where it is longer than any path may be (4,096 bytes, `PATH_MAX` on Linux).
     pub target: String,
     /// Permissions and time, where they were kept and the target is here.
     pub attributes: Attributes,
@@ -124,6 +126,10 @@ pub struct Listed {
 
 /// Entries whose blocks are looked up together by [`Node::list`].
 const LIST_BATCH: usize = 256;
+
+/// Longest target of a symlink that is listed: without a limit, a batch of entries could show one block of 2 MiB 256
+/// times.
+const MAX_LISTED_TARGET_BYTES: usize = 4_096;
 
 impl Node {
     /// Follows a path to its object.
@@ -206,8 +212,8 @@ impl Node {
         let entries = match &object.kind {
             ObjectKind::Directory(directory) => self.entries(directory),
             ObjectKind::File(file) => {
-                let parts: Vec<_> = file.0.children.iter().map(part_of_file).collect();
-                futures::stream::iter(parts).boxed()
+                let (file, parts) = (file.0.clone(), 0..file.0.children.len());
+                futures::stream::iter(parts.map(move |part| part_of_file(&file.children[part]))).boxed()
             }
             ObjectKind::Symlink(_) | ObjectKind::Other => futures::stream::empty().boxed(),
         };
@@ -225,23 +231,77 @@ impl Node {
             .boxed()
     }
 
+    /// The entries of a batch with what they point to.
     async fn look_at(&self, batch: Vec<Result<DirEntry>>) -> Vec<Result<Listed>> {
-        let is_leaf = |cid: &Cid| cid.codec() == codec::RAW;
-        let cids = batch.iter().flatten().map(|entry| entry.cid).filter(|cid| !is_leaf(cid)).collect();
-        let mut blocks = self.inner.store.get_many(cids);
+        let targets = self.targets(&batch).await;
         let mut listed = Vec::with_capacity(batch.len());
         for entry in batch {
-            listed.push(match entry {
-                Ok(entry) if is_leaf(&entry.cid) => Ok(Listed { kind: ListedKind::File, ..unresolved(entry) }),
-                Ok(entry) => match blocks.next().await {
-                    Some(Ok((_, data))) => Ok(resolved_entry(entry, data.as_ref())),
-                    Some(Err(e)) => Err(e),
-                    None => Err(Error::internal("the store gave fewer answers than it was asked for")),
-                },
-                Err(e) => Err(e),
-            });
+            consume_budget().await;
+            listed.push(entry.and_then(|entry| match targets.get(&entry.cid) {
+                Some(Ok(target)) => Ok(target.clone().under(entry)),
+                Some(Err(e)) => Err(Error::new(e.kind(), e.message())),
+                None if entry.cid.codec() == codec::RAW => Ok(Listed { kind: ListedKind::File, ..unresolved(entry) }),
+                None => Ok(unresolved(entry)),
+            }));
         }
         listed
+    }
+
+    /// What the blocks are that a batch points to, raw ones aside, where they are here and are UnixFS. Each is decoded once,
+    /// however many entries point to it.
+    async fn targets(&self, batch: &[Result<DirEntry>]) -> HashMap<Cid, Result<Target>> {
+        let mut seen = HashSet::new();
+        let linked = batch.iter().flatten().map(|entry| entry.cid);
+        let cids: Vec<_> = linked.filter(|cid| cid.codec() != codec::RAW && seen.insert(*cid)).collect();
+        let mut blocks = self.inner.store.get_many(cids.clone());
+        let mut targets = HashMap::with_capacity(cids.len());
+        for cid in cids {
+            let target = match blocks.next().await {
+                Some(Ok((_, Some(data)))) => decode_async(cid, data).await.ok().map(|node| Ok(Target::of(&node))),
+                Some(Ok((_, None))) => None,
+                Some(Err(e)) => Some(Err(e)),
+                None => Some(Err(Error::internal("the store gave fewer answers than it was asked for"))),
+            };
+            targets.extend(target.map(|target| (cid, target)));
+        }
+        targets
+    }
+}
+
+/// What an entry points to.
+#[derive(Debug, Clone)]
+struct Target {
+    kind: ListedKind,
+    size: u64,
+    symlink: String,
+    attributes: Attributes,
+}
+
+impl Target {
+    fn of(node: &UnixFsNode) -> Self {
+        let (kind, size) = match node {
+            UnixFsNode::File(file) => (ListedKind::File, file.size),
+            UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => (ListedKind::Directory, 0),
+            UnixFsNode::Symlink { .. } => (ListedKind::Symlink, 0),
+        };
+        let symlink = match node {
+            UnixFsNode::Symlink { target, .. } if target.len() <= MAX_LISTED_TARGET_BYTES => {
+                String::from_utf8_lossy(target).into_owned()
+            }
+            _ => String::new(),
+        };
+        Self { kind, size, symlink, attributes: node.attributes() }
+    }
+
+    fn under(self, entry: DirEntry) -> Listed {
+        Listed {
+            name: entry.name,
+            cid: entry.cid,
+            kind: self.kind,
+            size: self.size,
+            target: self.symlink,
+            attributes: self.attributes,
+        }
     }
 }
 
@@ -258,24 +318,6 @@ fn unresolved(entry: DirEntry) -> Listed {
         target: String::new(),
         attributes: Attributes::default(),
     }
-}
-
-fn resolved_entry(entry: DirEntry, data: Option<&Bytes>) -> Listed {
-    let node = data.and_then(|data| ipfrs_unixfs::decode(&entry.cid, data).ok());
-    let mut listed = unresolved(entry);
-    listed.attributes = node.as_ref().map(UnixFsNode::attributes).unwrap_or_default();
-    match node {
-        Some(UnixFsNode::File(file)) => (listed.kind, listed.size) = (ListedKind::File, file.size),
-        Some(UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_)) => {
-            (listed.kind, listed.size) = (ListedKind::Directory, 0);
-        }
-        Some(UnixFsNode::Symlink { target, .. }) => {
-            (listed.kind, listed.size) = (ListedKind::Symlink, 0);
-            listed.target = String::from_utf8_lossy(&target).into_owned();
-        }
-        None => {}
-    }
-    listed
 }
 
 fn kind(node: Option<UnixFsNode>) -> ObjectKind {

@@ -1,0 +1,4 @@
+//! The Node as front-ends see it.
+#![allow(clippy::unwrap_used)]
+
+mod listing;
