@@ -6,7 +6,7 @@ use ipfrs_core::{Cid, Error, Result};
 
 use crate::blocks::{BlockSource, load};
 use crate::hamt::{HamtShard, HashBits, Slot};
-use crate::node::{Node, decode};
+use crate::node::{Node, decode_async};
 
 /// Where a path led.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Resolved {
 /// # Errors
 /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) when a segment has no link (the message names it and the block where
 /// it is missing) or a block is absent; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than
-/// [`MAX_PATH_SEGMENTS`]; as [`decode`] for segments below a block that is not UnixFS. That the last block is not UnixFS
+/// [`MAX_PATH_SEGMENTS`]; as [`decode`](crate::decode) for segments below a block that is not UnixFS. That the last block is not UnixFS
 /// is no error.
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
@@ -40,12 +40,12 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
     let mut data = load(source, &cid).await?;
     let mut roots = vec![cid];
     for segment in segments {
-        let found = lookup(source, &decode(&cid, &data)?, segment).await?;
+        let found = lookup(source, &decode_async(cid, data.clone()).await?, segment).await?;
         cid = found.ok_or_else(|| Error::not_found(format!("no link named {segment:?} under {cid}")))?;
         data = load(source, &cid).await?;
         roots.push(cid);
     }
-    let node = decode(&cid, &data).ok();
+    let node = decode_async(cid, data.clone()).await.ok();
     Ok(Resolved { cid, data, node, roots })
 }
 
@@ -76,7 +76,7 @@ async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &str) 
 
 /// A shard that another shard links to.
 pub(crate) async fn load_shard(source: &dyn BlockSource, cid: &Cid) -> Result<HamtShard> {
-    match decode(cid, &load(source, cid).await?)? {
+    match decode_async(*cid, load(source, cid).await?).await? {
         Node::HamtShard(shard) => Ok(shard),
         _ => Err(Error::invalid(format!("block {cid} is linked as a directory shard but is none"))),
     }
