@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use ipfrs_node::{AddOptions, ContentPath, Node, NodeConfig, ObjectKind, Span, StoreConfig};
+use ipfrs_node::{AddOptions, Attributes, ContentPath, Node, NodeConfig, ObjectKind, Span, StoreConfig};
 use prometheus::Registry;
 
 #[tokio::main]
@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
     let mut session = node.add(AddOptions::default()).await?;
     let content =
         stream::iter([Ok(Bytes::from_static(b"hello, ")), Ok(Bytes::from_static(b"content-addressed world\n"))]);
-    session.file("hello.txt", content, |_bytes| {}).await?;
+    session.file("hello.txt", Attributes::default(), content, |_bytes| {}).await?;
     let added = session.finish().await?;
     println!("{} is {}", added[0].name, added[0].cid);
 
