@@ -14,7 +14,7 @@ pub const SHA2_256: u64 = 0x12;
 /// Multicodec code of the identity multihash: the digest is the data.
 pub const IDENTITY: u64 = 0x00;
 
-/// A hash function that content IDs may use here. A further one is a variant, a row of [`Self::facts`] and an arm of
+/// A hash function that content IDs may use here. A further one is a variant, a row of `facts` and an arm of
 /// [`digest`].
 ///
 /// [`digest`]: HashFunction::digest

@@ -15,7 +15,7 @@ pub struct Resolved {
     pub cid: Cid,
     /// Its bytes.
     pub data: Bytes,
-    /// What it is, or `None` when the block is not UnixFS: [`decode`] says why.
+    /// What it is, or `None` when the block is not UnixFS: [`decode`](crate::decode) says why.
     pub node: Option<Node>,
     /// The content ID of the root and of each segment, in the order of the path; the last one is `cid`. Inner blocks of
     /// sharded directories are not in it.
@@ -27,8 +27,8 @@ pub struct Resolved {
 /// # Errors
 /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) when a segment has no link (the message names it and the block where
 /// it is missing) or a block is absent; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than
-/// [`MAX_PATH_SEGMENTS`]; as [`decode`](crate::decode) for segments below a block that is not UnixFS. That the last block is not UnixFS
-/// is no error.
+/// [`MAX_PATH_SEGMENTS`]; as [`decode`](crate::decode) for segments below a block that is not UnixFS. That the last
+/// block is not UnixFS is no error.
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
