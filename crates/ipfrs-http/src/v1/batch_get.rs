@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue};
-use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, parse_cid};
 use ipfrs_node::car;
 use serde::Serialize;
 
@@ -65,20 +65,17 @@ fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
         parse_cid(text).map_err(|e| Error::invalid(format!("cids[{index}]: {e}; a CAR answer has no place for errors")))
     });
     let blocks = state.node.batch_get(cids.collect::<Result<_>>()?)?;
-    let frames = blocks.flat_map(|(cid, block)| {
-        let frame = match block {
-            Ok(data) => car::frame(&cid, data).map(Ok).into(),
-            Err(e) if e.kind() == ipfrs_core::ErrorKind::NotFound => Vec::new(),
-            Err(e) => vec![Err(e)],
-        };
-        stream::iter(frame)
+    let found = blocks.filter_map(async |(cid, block)| match block {
+        Ok(data) => Some(Ok(Block::trusted(cid, data))),
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        Err(e) => Some(Err(e)),
     });
-    let whole = stream::iter([Ok(car::header(&[]))]).chain(frames);
+    let pieces = car::encode(&[], found.boxed());
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.car; version=1")),
         (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
     ];
-    Ok((headers, Chunked::body(gathered(whole.boxed()).boxed(), false)).into_response())
+    Ok((headers, Chunked::body(gathered(pieces).boxed(), false)).into_response())
 }
 
 fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
