@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_store::{BlockStore, Mappings, PutMode, Stats, Stored};
+use ipfrs_store::{BlockStore, Mappings, PutMode, Spared, Stats, Stored};
 use std::sync::Arc;
 
 use crate::metrics::Metrics;
@@ -71,8 +71,8 @@ impl BlockStore for Metered {
         result
     }
 
-    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
-        let result = self.inner.delete_many(cids).await;
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        let result = self.inner.delete_unless(cids, spared).await;
         self.failed("delete", &result);
         result
     }

@@ -14,4 +14,4 @@ pub use config::{Durability, Engine, StoreConfig};
 pub use mapping::{MappedSlice, Mappings};
 pub use memory::MemoryStore;
 pub use pack::{PackOptions, PackStore};
-pub use store::{BlockStore, BlockStoreExt, PutMode, RESERVED_CODEC, Stats, Stored};
+pub use store::{BlockStore, BlockStoreExt, PutMode, RESERVED_CODEC, Spared, Stats, Stored};

@@ -13,7 +13,7 @@ use ipfrs_core::{Block, Cid, Multihash, Result, identity_payload};
 use parking_lot::RwLock;
 
 use crate::store::{self, Admission};
-use crate::{BlockStore, PutMode, Stats, Stored};
+use crate::{BlockStore, PutMode, Spared, Stats, Stored};
 
 /// How many CIDs [`BlockStore::iterate`] copies at a time.
 const PAGE: usize = 1_000;
@@ -44,7 +44,10 @@ impl Contents {
         }
     }
 
-    fn remove(&mut self, hash: &Multihash) -> bool {
+    fn remove_unless(&mut self, hash: &Multihash, spared: &Spared) -> bool {
+        if self.blocks.contains_key(hash) && spared(hash) {
+            return false;
+        }
         let removed = self.blocks.remove(hash);
         self.removals += u64::from(removed.is_some());
         self.payload_bytes -= removed.as_ref().map_or(0, |(_, data)| data.len() as u64);
@@ -98,9 +101,9 @@ impl BlockStore for MemoryStore {
         Ok(cids.iter().map(size).collect())
     }
 
-    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
         let mut contents = self.contents.write();
-        Ok(cids.iter().map(|cid| contents.remove(cid.hash())).collect())
+        Ok(cids.iter().map(|cid| contents.remove_unless(cid.hash(), &spared)).collect())
     }
 
     fn removals(&self) -> u64 {

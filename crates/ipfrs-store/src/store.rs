@@ -1,19 +1,23 @@
 //! The contract that every engine keeps.
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
-use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
 
 use crate::Mappings;
 
 /// The codec, from the private-use range of the multicodec table, of the records with which the pack engine notes
 /// deletions. No block may have it, so that no client can forge a deletion.
 pub const RESERVED_CODEC: u64 = 0x30_0001;
+
+/// Says which blocks a deletion must spare: `true` keeps the block. See [`BlockStore::delete_unless`].
+pub type Spared = Arc<dyn Fn(&Multihash) -> bool + Send + Sync>;
 
 /// What happens to the rest of a [`BlockStore::put_many`] when one of its blocks cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -97,7 +101,24 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Only for failures of the store itself; then some may have been removed.
-    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>>;
+    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+        self.delete_unless(cids, Arc::new(|_| false)).await
+    }
+
+    /// Removes blocks but those that `spared` keeps, and returns once that is durable: for each, whether it was there
+    /// and was removed.
+    ///
+    /// `spared` is asked about blocks that are there, when the engine decides about each, which is not before this is
+    /// called and may be more than once: the last answer counts. Nothing can be put in between. A put of the block is
+    /// either answered before the question, or decided after the removal, and then stores it anew. So a collector of
+    /// garbage loses nothing if whoever needs a block makes `spared` say so *before* putting it.
+    ///
+    /// `spared` is called where the engine writes: it must be quick, must neither wait nor panic, and must not call the
+    /// store.
+    ///
+    /// # Errors
+    /// Only for failures of the store itself; then some may have been removed.
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>>;
 
     /// The CID, as it was first put, of every block that was there when the stream was made and still is; in no order.
     /// Blocks that are put meanwhile may be listed as well. Memory is bounded whatever the size of the store.

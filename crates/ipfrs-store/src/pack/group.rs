@@ -3,12 +3,12 @@
 use std::io::IoSlice;
 
 use bytes::Bytes;
-use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::index::Changes;
 use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
-use crate::Stored;
+use crate::{Spared, Stored};
 
 /// A group that has this many payload bytes takes no further call.
 pub(super) const GROUP_BYTES: usize = 16 * 1024 * 1024;
@@ -49,18 +49,18 @@ impl Batch {
         (batch, stored)
     }
 
-    /// The tombstones of those `keys` that are there, and which those are.
-    pub(super) fn delete(keys: &[Key], indexed: &[Option<Location>], before: &Self) -> Result<(Self, Vec<bool>)> {
+    /// The tombstones of what `call` is to delete and is there, and which of its blocks those are.
+    pub(super) fn delete(call: &Delete, indexed: &[Option<Location>], before: &Self) -> Result<(Self, Vec<bool>)> {
         let mut batch = Self::default();
-        let mut deleted = Vec::with_capacity(keys.len());
+        let mut deleted = Vec::with_capacity(call.keys.len());
         let mut gone = Vec::new();
-        for (key, indexed) in keys.iter().zip(indexed) {
-            let present = batch.is_present(key, *indexed, before);
-            if present {
+        for ((hash, key), indexed) in call.hashes.iter().zip(&call.keys).zip(indexed) {
+            let goes = batch.is_present(key, *indexed, before) && !(call.spared)(hash);
+            if goes {
                 batch.changes.insert(key.clone(), None);
                 gone.push(key.clone());
             }
-            deleted.push(present);
+            deleted.push(goes);
         }
         for (cid, payload) in tombstones(&gone)? {
             batch.push(&cid, payload);
@@ -157,16 +157,25 @@ impl Put {
 }
 
 /// Blocks to delete.
-#[derive(Debug)]
 pub(super) struct Delete {
+    hashes: Vec<Multihash>,
     /// Their keys.
     pub(super) keys: Vec<Key>,
+    spared: Spared,
     /// Who waits for it.
     pub(super) reply: Reply<Vec<bool>>,
 }
 
+impl Delete {
+    /// A call that deletes the blocks of `cids` but those that `spared` keeps.
+    pub(super) fn new(cids: &[Cid], spared: Spared, reply: Reply<Vec<bool>>) -> Self {
+        let hashes: Vec<_> = cids.iter().map(|cid| *cid.hash()).collect();
+        let keys = hashes.iter().map(key_of).collect();
+        Self { hashes, keys, spared, reply }
+    }
+}
+
 /// A call that writes.
-#[derive(Debug)]
 pub(super) enum Write {
     /// Store blocks.
     Put(Put),

@@ -34,11 +34,10 @@ use ipfrs_core::{Block, Cid, Error, Result};
 
 use self::queue::Queue;
 use self::read::Walk;
-use self::record::key_of;
 use self::shared::Shared;
 use self::writer::Writer;
 use crate::store::{self, Admission};
-use crate::{BlockStore, Durability, Mappings, PutMode, Stats, Stored};
+use crate::{BlockStore, Durability, Mappings, PutMode, Spared, Stats, Stored};
 
 /// Smallest [`PackOptions::pack_bytes`].
 const MIN_PACK_BYTES: u32 = 64 * 1024;
@@ -153,9 +152,8 @@ impl BlockStore for PackStore {
         self.sizes(cids).await
     }
 
-    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
-        let keys = cids.iter().map(|cid| key_of(cid.hash())).collect();
-        self.queue.delete(&self.shared, keys).await
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        self.queue.delete(&self.shared, cids, &spared).await
     }
 
     fn removals(&self) -> u64 {

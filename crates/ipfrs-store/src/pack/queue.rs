@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use ipfrs_core::{Block, Error, Result};
+use ipfrs_core::{Block, Cid, Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::group::{Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write, again};
-use super::record::{Key, MAX_PREFIX_BYTES};
+use super::record::MAX_PREFIX_BYTES;
 use super::shared::Shared;
-use crate::{PutMode, Stored};
+use crate::{PutMode, Spared, Stored};
 
 /// Bytes that may wait for the writer. One call may be larger: then it has the queue for itself.
 const QUEUE_BYTES: usize = 64 * 1024 * 1024;
@@ -25,7 +25,6 @@ const DELETE_KEYS: usize = 16 * 1024;
 const MAX_ATOMIC_BYTES: u64 = u32::MAX as u64 - 4_096;
 
 /// What the writer is asked to do.
-#[derive(Debug)]
 pub(super) enum Job {
     /// Store or delete blocks.
     Write(Write),
@@ -88,13 +87,13 @@ impl Queue {
         self.submit(shared, cost, |reply| Job::Write(Write::Put(Put::new(blocks, reply)))).await
     }
 
-    /// Deletes blocks; for each, whether it was there.
-    pub(super) async fn delete(&self, shared: &Shared, keys: Vec<Key>) -> Result<Vec<bool>> {
-        let mut deleted = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(DELETE_KEYS) {
-            let cost = keys.len() * BLOCK_OVERHEAD_BYTES;
-            let keys = keys.to_vec();
-            let reply = self.submit(shared, cost, |reply| Job::Write(Write::Delete(Delete { keys, reply }))).await?;
+    /// Deletes blocks but those that `spared` keeps; for each, whether it was there and is gone.
+    pub(super) async fn delete(&self, shared: &Shared, cids: &[Cid], spared: &Spared) -> Result<Vec<bool>> {
+        let mut deleted = Vec::with_capacity(cids.len());
+        for cids in cids.chunks(DELETE_KEYS) {
+            let cost = cids.len() * BLOCK_OVERHEAD_BYTES;
+            let job = |reply| Job::Write(Write::Delete(Delete::new(cids, Arc::clone(spared), reply)));
+            let reply = self.submit(shared, cost, job).await?;
             deleted.extend(answer(shared, reply).await?);
         }
         Ok(deleted)

@@ -215,7 +215,7 @@ impl Writer {
 
     fn draft_delete(&self, delete: &Delete, before: &Batch) -> Result<(Batch, Vec<bool>)> {
         let indexed = self.shared.with_index(|index| index.locate(&delete.keys))?;
-        Batch::delete(&delete.keys, &indexed, before)
+        Batch::delete(delete, &indexed, before)
     }
 
     /// Refuses a write that would fill the disk to the brim: an index that cannot be written is worse to mend than a

@@ -57,6 +57,8 @@ conformance! {
     what_no_engine_keeps_is_refused,
     a_batch_larger_than_every_internal_bound_is_stored,
     deleted_blocks_are_gone_and_can_be_put_again,
+    blocks_that_are_spared_stay,
+    a_deletion_that_asks_at_the_last_moment_loses_no_block_that_is_wanted,
     bytes_in_use_outlive_their_deletion,
     iterate_lists_what_stays_while_blocks_come_and_go,
     many_small_blocks_in_one_call,

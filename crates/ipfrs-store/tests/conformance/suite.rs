@@ -1,6 +1,7 @@
 //! The contracts.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -180,6 +181,54 @@ pub(super) async fn deleted_blocks_are_gone_and_can_be_put_again(store: Store) {
     assert_eq!(put_all(&*store, gone).await, vec![Stored::New; 100]);
     assert_holds(&*store, &blocks).await;
     assert!(store.delete_many(&[]).await.unwrap().is_empty());
+}
+
+pub(super) async fn blocks_that_are_spared_stay(store: Store) {
+    let blocks = numbered(0..10);
+    put_all(&*store, &blocks).await;
+    let asked = Arc::new(Mutex::new(HashSet::new()));
+    let spared = {
+        let (kept, asked) = (*blocks[3].cid().hash(), Arc::clone(&asked));
+        move |hash: &Multihash| {
+            asked.lock().unwrap().insert(*hash);
+            *hash == kept
+        }
+    };
+    let names = [cids(&blocks[2..5]), vec![*block("never there").cid(), *blocks[2].cid()]].concat();
+    let removals = store.removals();
+    let gone = store.delete_unless(&names, Arc::new(spared.clone())).await.unwrap();
+    assert_eq!(gone, [true, false, true, false, false]);
+    assert_ne!(store.removals(), removals);
+    assert_eq!(*asked.lock().unwrap(), blocks[2..5].iter().map(|block| *block.cid().hash()).collect());
+    assert_lacks(&*store, &[blocks[2].clone(), blocks[4].clone()]).await;
+    assert_holds(&*store, &[&blocks[..2], &blocks[3..4], &blocks[5..]].concat()).await;
+
+    assert_eq!(store.delete_unless(&cids(&blocks[3..4]), Arc::new(spared)).await.unwrap(), [false]);
+    assert_holds(&*store, &blocks[3..4]).await;
+    assert_eq!(store.delete_many(&cids(&blocks[3..4])).await.unwrap(), [true]);
+}
+
+/// Who wants a block says so and puts it, as long as a collector deletes everything that nobody wants.
+pub(super) async fn a_deletion_that_asks_at_the_last_moment_loses_no_block_that_is_wanted(store: Store) {
+    let wanted = Arc::new(Mutex::new(HashSet::new()));
+    let blocks = numbered(0..600);
+    put_all(&*store, &blocks[..300]).await;
+    let collector = {
+        let (store, wanted, names) = (Arc::clone(&store), Arc::clone(&wanted), cids(&blocks));
+        tokio::spawn(async move {
+            while wanted.lock().unwrap().len() < names.len() {
+                let wanted = Arc::clone(&wanted);
+                store.delete_unless(&names, Arc::new(move |hash| wanted.lock().unwrap().contains(hash))).await.unwrap();
+            }
+        })
+    };
+    for part in blocks.chunks(7) {
+        wanted.lock().unwrap().extend(part.iter().map(|block| *block.cid().hash()));
+        put_all(&*store, part).await;
+        assert_holds(&*store, part).await;
+    }
+    collector.await.unwrap();
+    assert_holds(&*store, &blocks).await;
 }
 
 pub(super) async fn bytes_in_use_outlive_their_deletion(store: Store) {

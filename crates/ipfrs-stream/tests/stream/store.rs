@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_store::{BlockStore, Mappings, MemoryStore, PutMode, Stats, Stored};
+use ipfrs_store::{BlockStore, Mappings, MemoryStore, PutMode, Spared, Stats, Stored};
 
 /// Counts what is asked of the store inside; with `stalled`, no block ever arrives.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
         self.inside.has_many(cids).await
     }
 
-    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
-        self.inside.delete_many(cids).await
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        self.inside.delete_unless(cids, spared).await
     }
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
