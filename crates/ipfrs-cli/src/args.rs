@@ -107,7 +107,7 @@ pub(crate) struct AddArgs {
     /// Include hidden files of directories
     #[arg(short = 'H', long)]
     pub(crate) hidden: bool,
-    /// Show how far it is [default: when standard error is a terminal]
+    /// Show how far it is [default: when standard error is a terminal, without --json and --quiet]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
     /// Version of content IDs: 0 or 1 [default: as the profile says]
@@ -164,6 +164,9 @@ pub(crate) struct CatArgs {
     /// Most bytes to write
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) length: Option<u64>,
+    /// Show how far it is [default: when standard error is a terminal and standard output is not]
+    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) progress: Option<bool>,
 }
 
 #[derive(Debug, Args)]
@@ -174,7 +177,7 @@ pub(crate) struct GetArgs {
     /// Where to save it [default: the last part of the path, here]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
-    /// Show how far it is [default: when standard error is a terminal]
+    /// Show how far it is [default: when standard error is a terminal, without --json]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }

@@ -1,49 +1,110 @@
-//! Progress bars on standard error.
+//! The one look of progress on standard error: what is done, of how much, at what rate, and the time left.
 
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
-/// Bytes done, of how many, at what rate, and the time left. Hidden where nobody watches.
+/// How often a spinner turns while nothing else happens.
+const TURN: Duration = Duration::from_millis(120);
+
+/// Who watches: decides whether anything is drawn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Watched {
+    /// What `--progress` says, where it was given.
+    pub(crate) wanted: Option<bool>,
+    /// Whether a program reads the output, or nobody: `--json`, `--quiet`.
+    pub(crate) is_silent: bool,
+}
+
+impl Watched {
+    /// As `--progress` says; else when standard error is a terminal and nothing asks for silence.
+    fn is_watched(self) -> bool {
+        self.wanted.unwrap_or(!self.is_silent) && io::stderr().is_terminal()
+    }
+}
+
+/// What a bar counts.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Bytes,
+    Items(&'static str),
+    Nothing(&'static str),
+}
+
+/// A bar, or a spinner while nobody knows how much there is to do. Cleared at the end, and drawn nowhere when nobody
+/// watches. Clones are the same bar.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress {
     bar: ProgressBar,
+    unit: Unit,
 }
 
 impl Progress {
-    /// Shown when `wanted` says so, or by default when standard error is a terminal.
-    pub(crate) fn new(wanted: Option<bool>) -> Self {
-        if !wanted.unwrap_or_else(|| io::stderr().is_terminal()) {
-            return Self { bar: ProgressBar::hidden() };
-        }
-        let style = ProgressStyle::with_template("{bytes} done, {bytes_per_sec} {spinner}");
-        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        Self { bar: ProgressBar::no_length().with_style(style).with_finish(ProgressFinish::AndClear) }
+    /// Counts bytes: `1.5 MiB of 3 MiB ███░░░ 200 MiB/s, 3s left`.
+    pub(crate) fn bytes(watched: Watched) -> Self {
+        Self::new(watched, Unit::Bytes)
     }
 
+    /// Counts things; `unit` is their plural: `120 of 300 blocks ███░░░ 5.0k/s, 3s left`.
+    pub(crate) fn items(watched: Watched, unit: &'static str) -> Self {
+        Self::new(watched, Unit::Items(unit))
+    }
+
+    /// Says only that `what` goes on.
+    pub(crate) fn spinner(watched: Watched, what: &'static str) -> Self {
+        Self::new(watched, Unit::Nothing(what))
+    }
+
+    fn new(watched: Watched, unit: Unit) -> Self {
+        if !watched.is_watched() {
+            return Self { bar: ProgressBar::hidden(), unit };
+        }
+        let bar = ProgressBar::no_length().with_style(style(unit, false)).with_finish(ProgressFinish::AndClear);
+        bar.enable_steady_tick(TURN);
+        Self { bar, unit }
+    }
+
+    /// Whether it is drawn: what is only counted for it need not be.
     pub(crate) fn is_shown(&self) -> bool {
         !self.bar.is_hidden()
     }
 
-    /// The work has grown by `bytes` that are still to do.
-    pub(crate) fn expect(&self, bytes: u64) {
+    /// The work has grown by `more` that are still to do. From the first time on there is a bar.
+    pub(crate) fn expect(&self, more: u64) {
         if self.bar.length().is_none() {
-            let style = ProgressStyle::with_template("{bytes} of {total_bytes} {wide_bar} {bytes_per_sec}, {eta} left");
-            if let Ok(style) = style {
-                self.bar.set_style(style);
-            }
+            self.bar.set_style(style(self.unit, true));
             self.bar.set_length(0);
         }
-        self.bar.inc_length(bytes);
+        self.bar.inc_length(more);
     }
 
-    /// `bytes` more are done.
-    pub(crate) fn done(&self, bytes: u64) {
-        self.bar.inc(bytes);
+    /// `more` are done.
+    pub(crate) fn done(&self, more: u64) {
+        self.bar.inc(more);
+    }
+
+    /// `total` are done by now, for those who are told totals.
+    pub(crate) fn reached(&self, total: u64) {
+        self.bar.set_position(total);
     }
 
     /// Prints without the bar in the way.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)
     }
+}
+
+fn style(unit: Unit, has_total: bool) -> ProgressStyle {
+    let template = match (unit, has_total) {
+        (Unit::Bytes, true) => "{bytes} of {total_bytes} {wide_bar} {bytes_per_sec}, {eta} left".to_owned(),
+        (Unit::Bytes, false) => "{spinner} {bytes}, {bytes_per_sec}".to_owned(),
+        (Unit::Items(unit), true) => {
+            format!("{{human_pos}} of {{human_len}} {unit} {{wide_bar}} {{per_sec}}, {{eta}} left")
+        }
+        (Unit::Items(unit), false) => format!("{{spinner}} {{human_pos}} {unit}, {{per_sec}}"),
+        (Unit::Nothing(what), _) => format!("{{spinner}} {what}, {{elapsed}}"),
+    };
+    // The templates are ours and sound; a bar without one would be no reason to fail either.
+    ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

@@ -7,7 +7,7 @@ use crate::api::{Api, Query};
 use crate::args::AddArgs;
 use crate::multipart::{Source, Upload, measure};
 use crate::output::{Output, printable};
-use crate::progress::Progress;
+use crate::progress::{Progress, Watched};
 
 /// A line of the answer: what was added, or how far a file is.
 #[derive(Debug, Deserialize)]
@@ -30,7 +30,8 @@ struct Added {
 
 pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<()> {
     let sources = Source::of(&args.paths, args.recursive)?;
-    let progress = Progress::new(args.progress);
+    let is_silent = out.is_json() || args.quiet || args.quieter;
+    let progress = Progress::bytes(Watched { wanted: args.progress, is_silent });
     measure(&sources, args.hidden, &progress);
     let query = Query::new()
         .with("stream-channels", true)

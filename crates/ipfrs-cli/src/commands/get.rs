@@ -16,7 +16,7 @@ use super::stage::{Stage, inside};
 use crate::api::{Api, Kind, Query};
 use crate::args::GetArgs;
 use crate::output::{Output, printable};
-use crate::progress::Progress;
+use crate::progress::{Progress, Watched};
 
 /// Files that are fetched at the same time.
 const CONCURRENT_FILES: usize = 8;
@@ -27,7 +27,7 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     let kind = api.kind(&args.path).await?;
     let target = target(args)?;
     let stage = Stage::new(&target, kind == Kind::File)?;
-    let progress = Progress::new(args.progress);
+    let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
         match kind {
             Kind::File => fetch_file(api, &args.path, &stage.root(), &progress, false).await,
@@ -65,7 +65,7 @@ async fn fetch_file(api: &Api, path: &str, target: &Path, progress: &Progress, i
     let failed = |e| cannot_make(target, &e);
     let mut answer = api.call("cat", Query::new().with("arg", path), None).await?;
     if !is_expected {
-        progress.expect(answer.expected_bytes().unwrap_or(0));
+        answer.expected_bytes().into_iter().for_each(|bytes| progress.expect(bytes));
     }
     let mut file = OpenOptions::new().write(true).create_new(true).open(target).await.map_err(failed)?;
     while let Some(bytes) = answer.next().await? {
