@@ -70,14 +70,19 @@ impl Multipart {
 /// # Errors
 /// When the file cannot be read or the import fails.
 pub fn add_file(client: &mut Client, profile: Profile, file: &mut File) -> Result<String> {
+    upload(client, profile.target(), file)?;
+    added(&client.read(200)?)?.pop().context("the answer names no file")
+}
+
+/// Sends a file as the one part of a multipart body.
+pub(crate) fn upload(client: &mut Client, target: &str, file: &mut File) -> Result<()> {
     let size = file.metadata()?.len();
     file.rewind()?;
     let (part, end) = (part_head(0), format!("\r\n{}", end()));
     let length = (part.len() + end.len()) as u64 + size;
-    client.send(&[&post(profile.target(), CONTENT_TYPE, "", length), part.as_bytes()].concat())?;
+    client.send(&[&post(target, CONTENT_TYPE, "", length), part.as_bytes()].concat())?;
     client.send_file(file, size)?;
-    client.send(end.as_bytes())?;
-    added(&client.read(200)?)?.pop().context("the answer names no file")
+    client.send(end.as_bytes())
 }
 
 fn part_head(index: usize) -> String {

@@ -1,17 +1,28 @@
 //! What the measurements share: a client that costs next to nothing beside the server it measures, content to serve,
 //! and a gateway to serve it.
 //!
-//! The measurements themselves are the bench targets `http_benchmarks` (the gateway alone, in this process) and `peers`
-//! (the gateway beside nginx and dd, each in a process of its own). docs/PERFORMANCE.md says how to run them.
+//! The measurements themselves are the bench targets `http_benchmarks` (the gateway alone, in this process), `peers` (the
+//! gateway beside nginx and dd, each in a process of its own) and `stores` (what depends on how much is stored). docs/PERFORMANCE.md says how to run them.
 
 mod add;
 mod batch;
+mod car;
 mod client;
 mod content;
+mod cores;
+mod figures;
 mod gateway;
+pub mod process;
+mod report;
+mod serve;
 
 pub use add::{Multipart, Profile, add_file};
 pub use batch::Batch;
+pub use car::{CarFile, import_car};
 pub use client::{Client, get, get_range, post};
 pub use content::{Offsets, random, write_random_file};
+pub use cores::Cores;
+pub use figures::{Series, Table, seconds_each};
 pub use gateway::{Gateway, config};
+pub use report::{check_place, machine, write_figures};
+pub use serve::{GatewayProcess, SERVE, serve};

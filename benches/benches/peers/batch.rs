@@ -1,10 +1,9 @@
 //! Blocks of 1 KiB one by one and in one batch, on one connection.
 
 use anyhow::Result;
-use ipfrs_benches::{Batch, Client};
+use ipfrs_benches::{Batch, Client, Cores, Series, Table, seconds_each};
 
-use crate::cores::Cores;
-use crate::figures::{Goal, Measurement, Series, Table, seconds_each, turns};
+use crate::figures::{Goal, Measurement, turns};
 use crate::site::Site;
 
 const COUNTS: [usize; 2] = [100, 1_000];

@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use ipfrs_benches::{Client, get};
+use ipfrs_benches::{Client, Series, Table, get, process::cpu_seconds};
 
-use crate::figures::{Goal, Measurement, Series, Table, goals_beside_nginx, names, turns};
-use crate::process::cpu_seconds;
+use crate::figures::{Goal, Measurement, goals_beside_nginx, names, turns};
 use crate::site::Site;
 
 /// GETs in one round: the system tells CPU time in steps of 10 ms, a good part of what one GET takes.

@@ -6,16 +6,13 @@
 #![allow(clippy::print_stdout, reason = "the report is what this program is for")]
 
 mod batch;
-mod cores;
 mod figures;
 mod large;
 mod memory;
 mod nginx;
 mod options;
-mod process;
 mod ranges;
 mod report;
-mod serve;
 mod site;
 mod small;
 mod upload;
@@ -25,6 +22,7 @@ use std::env;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use ipfrs_benches::{check_place, process, serve, write_figures};
 
 use crate::figures::Measurement;
 use crate::options::{Asked, Options};
@@ -37,7 +35,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let done = match options::parse(env::args().skip(1)) {
         Ok(Asked::Compare(options)) => compare(options),
-        Ok(Asked::Serve { repo, workers }) => serve::serve(&repo, workers),
+        Ok(Asked::Serve(arguments)) => serve(arguments.into_iter()),
         Ok(Asked::Become(command)) => process::become_program(&command),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
@@ -54,7 +52,7 @@ fn main() -> ExitCode {
 fn compare(options: Options) -> Result<()> {
     process::raise_open_file_limit()?;
     // Found out at once, not after minutes of measuring.
-    options.write.as_deref().map(report::check_markers).transpose()?;
+    options.write.as_deref().map(|path| check_place(path, report::PLACE)).transpose()?;
     eprintln!("peers: preparing a file of {} MiB", options.file_mib);
     let site = Site::prepare(options)?;
     let mut measurements: Vec<Box<dyn Measurement>> = vec![
@@ -74,5 +72,5 @@ fn compare(options: Options) -> Result<()> {
     }
     let report = report::render(&site, &measurements)?;
     println!("{report}");
-    site.options.write.as_deref().map_or(Ok(()), |path| report::write(path, &report))
+    site.options.write.as_deref().map_or(Ok(()), |path| write_figures(path, report::PLACE, &report))
 }

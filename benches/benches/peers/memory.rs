@@ -1,10 +1,10 @@
 //! What the servers have in memory after each round of requests.
 
 use anyhow::Result;
+use ipfrs_benches::{Series, Table, process::memory};
 
-use crate::figures::{Measurement, Series, Table};
+use crate::figures::Measurement;
 use crate::nginx::NGINX;
-use crate::process::memory;
 use crate::site::Site;
 
 pub(crate) struct MemoryUse {

@@ -12,10 +12,10 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use ipfrs_benches::process::{PATIENCE, POLL, children, has_ended};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use crate::options::BECOME;
-use crate::process::{PATIENCE, POLL, children, has_ended};
 
 /// Every name of nginx in the report begins with this.
 pub(crate) const NGINX: &str = "nginx";

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use ipfrs_benches::SERVE;
 
 const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FILE] [--require-peers]]
 
@@ -15,8 +16,7 @@ const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FILE] [--requ
 environment: ROUNDS (5), FILE_MIB (1024), SECONDS (3, of each run of wrk), PIN (1: a core for the server and another for
 the client; 0: wherever the system puts them)";
 
-/// First arguments of children of this program.
-pub(crate) const SERVE: &str = "serve";
+/// The first argument of a child of this program that is to be another one.
 pub(crate) const BECOME: &str = "become";
 
 /// What this process is to do.
@@ -24,7 +24,7 @@ pub(crate) enum Asked {
     /// Compare.
     Compare(Options),
     /// Be the gateway that is compared.
-    Serve { repo: PathBuf, workers: Option<usize> },
+    Serve(Vec<String>),
     /// Be a program that ends with the process that started it.
     Become(Vec<String>),
     /// Another bench target is meant.
@@ -58,7 +58,7 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
     let (mut require_peers, mut write, mut is_bench, mut is_test) = (env::var_os("CI").is_some(), None, false, false);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            SERVE => return serve(arguments),
+            SERVE => return Ok(Asked::Serve(arguments.collect())),
             BECOME => return Ok(Asked::Become(arguments.collect())),
             "--require-peers" => require_peers = true,
             "--write" => {
@@ -91,12 +91,6 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
     ensure!((16..=65_536).contains(&options.file_mib), "FILE_MIB = {}: give 16 to 65536", options.file_mib);
     ensure!((1..=600).contains(&options.wrk_seconds), "SECONDS = {}: give 1 to 600", options.wrk_seconds);
     Ok(Asked::Compare(options))
-}
-
-fn serve(mut arguments: impl Iterator<Item = String>) -> Result<Asked> {
-    let repo = arguments.next().context("serve names no repo")?.into();
-    let workers = arguments.next().map(|workers| workers.parse()).transpose().context("workers are a number")?;
-    Ok(Asked::Serve { repo, workers })
 }
 
 fn number<T: FromStr>(name: &str, default: T) -> Result<T> {

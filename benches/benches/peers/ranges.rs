@@ -3,9 +3,9 @@
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{Client, Offsets, get_range};
+use ipfrs_benches::{Client, Offsets, Series, Table, get_range, seconds_each};
 
-use crate::figures::{Measurement, Series, Table, names, seconds_each, turns};
+use crate::figures::{Measurement, names, turns};
 use crate::site::{Site, Target};
 
 const SIZES: [(&str, u64); 4] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("10 MiB", 10 << 20)];

@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{Client, Multipart, Profile, add_file, get, random, write_random_file};
+use ipfrs_benches::{
+    Client, Cores, GatewayProcess, Multipart, Profile, add_file, get, process::version, random, write_random_file,
+};
 use tempfile::TempDir;
 
-use crate::cores::Cores;
 use crate::nginx::Nginx;
 use crate::options::Options;
-use crate::process::version;
-use crate::serve::GatewayProcess;
 
 pub(crate) const SMALL_BYTES: usize = 1_024;
 const MIB: u64 = 1_024 * 1_024;

@@ -1,8 +1,9 @@
 //! GETs of 1 KiB on connections that are kept alive, from wrk.
 
 use anyhow::Result;
+use ipfrs_benches::{Series, Table};
 
-use crate::figures::{Goal, Measurement, Series, Table, goals_beside_nginx, names, turns};
+use crate::figures::{Goal, Measurement, goals_beside_nginx, names, turns};
 use crate::site::Site;
 use crate::wrk;
 

@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use ipfrs_benches::{Client, Multipart, Profile, add_file, get, random};
+use ipfrs_benches::{
+    Client, GatewayProcess, Multipart, Profile, Series, Table, add_file, get, process::memory, random,
+};
 
-use crate::figures::{Measurement, Series, Table};
-use crate::process::memory;
-use crate::serve::GatewayProcess;
+use crate::figures::Measurement;
 use crate::site::Site;
 
 const SMALL_FILES: usize = 10_000;

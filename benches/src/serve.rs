@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,21 +12,28 @@ use anyhow::{Context, Result, bail};
 use ipfrs_interface::Gateway;
 use tokio::runtime::Builder;
 
-use crate::options::SERVE;
 use crate::process::has_ended;
+
+/// The first argument of a child that is to be the gateway: what follows is for [`serve`].
+pub const SERVE: &str = "serve";
 
 /// How long threads that work on files may take to notice the end.
 const STRAGGLERS: Duration = Duration::from_millis(200);
 
-/// A gateway in another process. Dropping it stops it.
-pub(crate) struct GatewayProcess {
+/// A gateway in another process: this program again, which must hand the arguments after [`SERVE`] to [`serve`]. Dropping
+/// it stops it.
+#[derive(Debug)]
+pub struct GatewayProcess {
     child: Child,
     address: SocketAddr,
 }
 
 impl GatewayProcess {
     /// Starts it on `repo`, with as many workers (`None`: one per core). Returns once it answers.
-    pub(crate) fn start(repo: &Path, workers: Option<usize>) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When it does not start; with what it logged.
+    pub fn start(repo: &Path, workers: Option<usize>) -> Result<Self> {
         let log = log_of(repo);
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
         command.arg(SERVE).arg(repo).args(workers.map(|workers| workers.to_string()));
@@ -49,12 +56,14 @@ impl GatewayProcess {
     }
 
     /// Where it listens.
-    pub(crate) fn address(&self) -> SocketAddr {
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Its process.
-    pub(crate) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 }
@@ -69,9 +78,9 @@ impl Drop for GatewayProcess {
 fn end(child: &mut Child) {
     drop(child.stdin.take());
     if !has_ended(child) {
-        eprintln!("peers: the gateway does not end and is killed");
+        eprintln!("the gateway does not end and is killed");
         if let Err(error) = child.kill().and_then(|()| child.wait()) {
-            eprintln!("peers: the gateway cannot be killed: {error}");
+            eprintln!("the gateway cannot be killed: {error}");
         }
     }
 }
@@ -80,14 +89,20 @@ fn log_of(repo: &Path) -> PathBuf {
     repo.with_extension("log")
 }
 
-/// Is that gateway until standard input ends. Prints its address.
-pub(crate) fn serve(repo: &Path, workers: Option<usize>) -> Result<()> {
-    let config = ipfrs_benches::config(workers);
+/// Is that gateway until standard input ends: `arguments` are the repo and the number of workers. Prints its address.
+///
+/// # Errors
+/// When the arguments are not these, or the gateway fails.
+pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+    let repo = PathBuf::from(arguments.next().context("serve names no repo")?);
+    let workers = arguments.next().map(|workers| workers.parse()).transpose().context("workers are a number")?;
+    let config = crate::config(workers);
     config.log.start()?;
     let runtime = Builder::new_multi_thread().worker_threads(config.server.worker_threads()).enable_all().build()?;
     let served = runtime.block_on(async {
-        let mut gateway = Gateway::bind(&config, repo).await?;
-        println!("{}", gateway.addresses().first().context("the gateway listens nowhere")?);
+        let mut gateway = Gateway::bind(&config, &repo).await?;
+        let address = gateway.addresses().first().context("the gateway listens nowhere")?;
+        writeln!(io::stdout(), "{address}").context("the address cannot be told")?;
         let input_ended = tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()));
         tokio::select! {
             ended = gateway.join() => return Ok(ended?),

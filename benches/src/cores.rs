@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The cores of this process. What it sets holds for the calling thread and for processes that it starts from then on.
-pub(crate) struct Cores {
+#[derive(Debug)]
+pub struct Cores {
     all: CpuSet,
     /// One for the server and one for the client, where there are two and they are to be told apart.
     pair: Option<(usize, usize)>,
@@ -16,7 +17,10 @@ pub(crate) struct Cores {
 
 impl Cores {
     /// `is_pinned`: whether servers and clients are kept apart.
-    pub(crate) fn new(is_pinned: bool) -> Result<Self> {
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn new(is_pinned: bool) -> Result<Self> {
         let all = sched_getaffinity(None).context("the cores of this process cannot be told")?;
         let mut usable = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu));
         let pair = usable.next().zip(usable.next_back()).filter(|_| is_pinned);
@@ -24,22 +28,32 @@ impl Cores {
     }
 
     /// Whether servers and clients are kept apart.
-    pub(crate) fn is_pinned(&self) -> bool {
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
         self.pair.is_some()
     }
 
     /// What is started next are servers under test, or what runs now is a client on their core.
-    pub(crate) fn for_servers(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn for_servers(&self) -> Result<()> {
         self.run_on(self.pair.map(|(server, _)| server))
     }
 
     /// What runs now, or is started next, are clients with a core of their own.
-    pub(crate) fn for_clients(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn for_clients(&self) -> Result<()> {
         self.run_on(self.pair.map(|(_, client)| client))
     }
 
     /// What runs now, or is started next, may run anywhere.
-    pub(crate) fn for_anything(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn for_anything(&self) -> Result<()> {
         self.run_on(None)
     }
 

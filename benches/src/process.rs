@@ -12,20 +12,24 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
 /// How often a process is looked at while something is expected of it.
-pub(crate) const POLL: Duration = Duration::from_millis(10);
+pub const POLL: Duration = Duration::from_millis(10);
 /// How long a process may take to start or to end.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Memory of a process, in bytes.
-pub(crate) struct Memory {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
     /// The most that was resident at any time, mapped files included.
-    pub(crate) peak_resident: u64,
+    pub peak_resident: u64,
     /// What is resident now and is in no file.
-    pub(crate) anonymous: u64,
+    pub anonymous: u64,
 }
 
-/// wrk and nginx inherit this.
-pub(crate) fn raise_open_file_limit() -> Result<()> {
+/// Raises the limit of open files as far as it goes; processes that are started from then on inherit it.
+///
+/// # Errors
+/// When the system refuses.
+pub fn raise_open_file_limit() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")
@@ -33,14 +37,20 @@ pub(crate) fn raise_open_file_limit() -> Result<()> {
 
 /// Becomes another program that is ended when the process that started this one is gone, however that came about.
 /// Returns only when it cannot.
-pub(crate) fn become_program(command: &[String]) -> Result<()> {
+///
+/// # Errors
+/// When it cannot.
+pub fn become_program(command: &[String]) -> Result<()> {
     let (program, arguments) = command.split_first().context("no program is named")?;
     set_parent_process_death_signal(Some(Signal::TERM)).context("the end of the parent cannot be watched")?;
     Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be run"))
 }
 
 /// CPU seconds, user and system, that `pids` have used so far, in steps of the system's clock (10 ms as a rule).
-pub(crate) fn cpu_seconds(pids: &[u32]) -> Result<f64> {
+///
+/// # Errors
+/// When one of them has ended.
+pub fn cpu_seconds(pids: &[u32]) -> Result<f64> {
     let mut ticks = 0;
     for pid in pids {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("a server has ended")?;
@@ -54,7 +64,10 @@ pub(crate) fn cpu_seconds(pids: &[u32]) -> Result<f64> {
 }
 
 /// What `pid` has in memory.
-pub(crate) fn memory(pid: u32) -> Result<Memory> {
+///
+/// # Errors
+/// When it has ended.
+pub fn memory(pid: u32) -> Result<Memory> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).context("a server has ended")?;
     let field = |name: &str| {
         let value = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
@@ -65,13 +78,17 @@ pub(crate) fn memory(pid: u32) -> Result<Memory> {
 }
 
 /// The processes that `pid` has started and that are there.
-pub(crate) fn children(pid: u32) -> Result<Vec<u32>> {
+///
+/// # Errors
+/// When it has ended.
+pub fn children(pid: u32) -> Result<Vec<u32>> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).context("children cannot be listed")?;
     list.split_whitespace().map(|pid| pid.parse().context("children cannot be listed")).collect()
 }
 
 /// Waits until `child` has ended; `false` when it takes too long.
-pub(crate) fn has_ended(child: &mut Child) -> bool {
+#[must_use]
+pub fn has_ended(child: &mut Child) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         if !matches!(child.try_wait(), Ok(None)) {
@@ -83,14 +100,17 @@ pub(crate) fn has_ended(child: &mut Child) -> bool {
 }
 
 /// The first line that `program -v` prints. A program that is not there is an error if it is required, else `None`.
-pub(crate) fn version(program: &str, package: &str, is_required: bool) -> Result<Option<String>> {
+///
+/// # Errors
+/// When it cannot be run, or is required and not installed.
+pub fn version(program: &str, package: &str, is_required: bool) -> Result<Option<String>> {
     let output = match Command::new(program).arg("-v").stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(e) if e.kind() == io::ErrorKind::NotFound && is_required => {
             bail!("{program} is not installed: apt-get install {package}")
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            eprintln!("peers: {program} is not installed and is left out: apt-get install {package}");
+            eprintln!("{program} is not installed and is left out: apt-get install {package}");
             return Ok(None);
         }
         Err(e) => return Err(e).with_context(|| format!("{program} cannot be run")),

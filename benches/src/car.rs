@@ -1,0 +1,126 @@
+//! CAR files of pseudo-random raw blocks, and their import.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, codec};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::add::upload;
+use crate::client::Client;
+use crate::content::random;
+
+/// A CARv1 file of raw blocks of one size.
+#[derive(Debug)]
+pub struct CarFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The content IDs of its blocks, in their order.
+    pub cids: Vec<String>,
+    /// Bytes of all blocks.
+    pub payload: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Stats {
+    block_count: u64,
+    block_bytes_count: u64,
+}
+
+impl CarFile {
+    /// Writes `count` blocks of `size` bytes to `path`. Every `root_each`-th block is a root: an import pins those.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(path: &Path, count: u64, size: usize, root_each: usize) -> Result<Self> {
+        let blocks = || (0..count).map(|seed| raw_block(seed, size));
+        let mut cids = Vec::new();
+        let mut roots = Vec::new();
+        for (place, block) in blocks().enumerate() {
+            let cid = *block?.cid();
+            cids.push(cid.to_string());
+            if place % root_each == 0 {
+                roots.push(cid.to_bytes());
+            }
+        }
+        let mut file = BufWriter::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?);
+        let header = header(&roots);
+        file.write_all(&varint(header.len() as u64))?;
+        file.write_all(&header)?;
+        for block in blocks() {
+            let block = block?;
+            let cid = block.cid().to_bytes();
+            file.write_all(&varint((cid.len() + size) as u64))?;
+            file.write_all(&cid)?;
+            file.write_all(block.data())?;
+        }
+        // What the disk still has to do must not go on beside what is measured.
+        file.into_inner()?.sync_all()?;
+        Ok(Self { path: path.to_owned(), cids, payload: count * size as u64 })
+    }
+}
+
+fn raw_block(seed: u64, size: usize) -> Result<Block> {
+    Ok(Block::hash(1, codec::RAW, HashFunction::Sha2_256, random(seed, size).into())?)
+}
+
+/// DAG-CBOR of `{"roots": [...], "version": 1}` (<https://ipld.io/specs/transport/car/carv1/>).
+fn header(roots: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = b"\xa2\x65roots".to_vec();
+    out.extend(cbor_head(4, roots.len()));
+    for root in roots {
+        // A link: tag 42 of a byte string that begins with a zero.
+        out.extend_from_slice(b"\xd8\x2a");
+        out.extend(cbor_head(2, root.len() + 1));
+        out.push(0);
+        out.extend_from_slice(root);
+    }
+    out.extend_from_slice(b"\x67version\x01");
+    out
+}
+
+/// The head of a CBOR item of this major type, in its shortest form.
+fn cbor_head(major: u8, value: usize) -> Vec<u8> {
+    let kind = major << 5;
+    match value {
+        0..24 => vec![kind | value as u8],
+        24..0x100 => vec![kind | 24, value as u8],
+        0x100..0x1_0000 => [&[kind | 25], &(value as u16).to_be_bytes()[..]].concat(),
+        _ => [&[kind | 26], &(value as u32).to_be_bytes()[..]].concat(),
+    }
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}
+
+/// Imports a CAR with `/api/v0/dag/import`, its roots pinned, and checks that all blocks were taken in.
+///
+/// # Errors
+/// When the import fails, or takes in something else.
+pub fn import_car(client: &mut Client, car: &CarFile) -> Result<()> {
+    upload(client, "/api/v0/dag/import?stats=true&silent=true", &mut File::open(&car.path)?)?;
+    let answer = client.read(200)?;
+    let shown = || String::from_utf8_lossy(&answer).into_owned();
+    let lines = serde_json::Deserializer::from_slice(&answer).into_iter::<Value>();
+    let lines: Vec<Value> = lines.collect::<Result<_, _>>().with_context(shown)?;
+    let stats = lines.iter().find_map(|line| line.get("Stats")).with_context(shown)?;
+    let stats: Stats = serde_json::from_value(stats.clone()).with_context(shown)?;
+    ensure!(
+        (stats.block_count, stats.block_bytes_count) == (car.cids.len() as u64, car.payload),
+        "the import took in something else: {}",
+        shown()
+    );
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Figures over the rounds of a measurement, and the tables that they come to.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// One figure, as it was in each round.
+#[derive(Debug, Default, Clone)]
+pub struct Series(Vec<f64>);
+
+impl Series {
+    /// Notes the figure of one more round.
+    pub fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// The middle value; between the two middle ones where there is none. 0 before the first round.
+    #[must_use]
+    pub fn median(&self) -> f64 {
+        let sorted = self.sorted();
+        let middle = sorted.len() / 2;
+        match sorted.len() {
+            0 => 0.0,
+            length if length % 2 == 1 => sorted[middle],
+            _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        }
+    }
+
+    /// The largest value; 0 before the first round.
+    #[must_use]
+    pub fn max(&self) -> f64 {
+        self.sorted().last().copied().unwrap_or_default()
+    }
+
+    /// The median, with the least and the largest value in parentheses.
+    #[must_use]
+    pub fn show(&self, decimals: usize) -> String {
+        let sorted = self.sorted();
+        match (sorted.first(), sorted.last()) {
+            (Some(least), Some(most)) if sorted.len() > 1 => {
+                format!("{:.decimals$} ({least:.decimals$}–{most:.decimals$})", self.median())
+            }
+            _ => format!("{:.decimals$}", self.median()),
+        }
+    }
+
+    fn sorted(&self) -> Vec<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted
+    }
+}
+
+/// A table of a report.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// Its heading.
+    pub title: String,
+    /// The names of the columns.
+    pub head: Vec<&'static str>,
+    /// One cell for each column.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// As Markdown, under a heading.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut out =
+            format!("### {}\n\n| {} |\n|{}\n", self.title, self.head.join(" | "), "---|".repeat(self.head.len()));
+        for row in &self.rows {
+            out.push_str(&format!("| {} |\n", row.join(" | ")));
+        }
+        out
+    }
+}
+
+/// Repeats `work` for `time`, at least once, and gives the seconds that each repetition took on average.
+///
+/// # Errors
+/// The first of `work`.
+pub fn seconds_each(time: Duration, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+    let (start, mut count) = (Instant::now(), 0_u32);
+    loop {
+        work()?;
+        count += 1;
+        let elapsed = start.elapsed();
+        if elapsed >= time {
+            return Ok(elapsed.as_secs_f64() / f64::from(count));
+        }
+    }
+}
