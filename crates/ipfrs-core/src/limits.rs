@@ -16,3 +16,10 @@ pub const MAX_PATH_SEGMENTS: usize = 256;
 
 /// Deepest DAG that a reader follows below a root.
 pub const MAX_DAG_DEPTH: usize = 128;
+
+/// Most links of one block: more than [`MAX_BLOCK_BYTES`] hold of links with digests of 32 bytes, so that only blocks that
+/// were made to be expensive are over it.
+pub const MAX_BLOCK_LINKS: usize = 65_536;
+
+/// Deepest nesting of lists and maps in one block of dag-cbor or dag-json.
+pub const MAX_BLOCK_NESTING: usize = 100;

@@ -10,8 +10,11 @@
 //! Blocks that come from elsewhere are never encoded again, their bytes are kept.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use ipfrs_core::limits::MAX_BLOCK_LINKS;
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint};
+
+use crate::ipld::too_many_links;
 
 const NODE_DATA: u32 = 1;
 const NODE_LINKS: u32 = 2;
@@ -45,10 +48,35 @@ pub struct PbNode {
 /// Reads a node. The data is a slice of `block`, nothing of it is copied.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is malformed.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is malformed;
+/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_BLOCK_LINKS`] links.
 pub fn decode(block: &Bytes) -> Result<PbNode> {
-    let mut rest: &[u8] = block;
-    let mut node = PbNode::default();
+    let mut links = Vec::new();
+    let data = read_node(block, |link| {
+        links.push(PbLink { cid: link.cid, name: link.name.to_owned(), tsize: link.tsize });
+    })?;
+    Ok(PbNode { links, data: data.map(|data| block.slice_ref(data)) })
+}
+
+/// What a node links to, in the order of the block. Errors are those of [`decode`].
+pub(crate) fn decode_cids(block: &[u8]) -> Result<Vec<Cid>> {
+    let mut cids = Vec::new();
+    read_node(block, |link| cids.push(link.cid))?;
+    Ok(cids)
+}
+
+/// A [`PbLink`] as it lies in its block.
+struct LinkFields<'a> {
+    cid: Cid,
+    name: &'a str,
+    tsize: u64,
+}
+
+/// Reads a node; gives its links to `on_link` and returns its data.
+fn read_node<'a>(block: &'a [u8], mut on_link: impl FnMut(LinkFields<'a>)) -> Result<Option<&'a [u8]>> {
+    let mut rest = block;
+    let mut data = None;
+    let mut links = 0;
     let mut links_ended = false;
     while rest.has_remaining() {
         let (field, wire_type) = read_key(&mut rest)?;
@@ -57,20 +85,24 @@ pub fn decode(block: &Bytes) -> Result<PbNode> {
         }
         let bytes = read_bytes(&mut rest)?;
         match field {
-            NODE_DATA if node.data.is_some() => return Err(Error::invalid("dag-pb node has two Data fields")),
+            NODE_DATA if data.is_some() => return Err(Error::invalid("dag-pb node has two Data fields")),
             NODE_DATA => {
-                node.data = Some(block.slice_ref(bytes));
-                links_ended = !node.links.is_empty();
+                data = Some(bytes);
+                links_ended = links > 0;
             }
             NODE_LINKS if links_ended => return Err(Error::invalid("dag-pb node has its links in two places")),
-            NODE_LINKS => node.links.push(decode_link(bytes)?),
+            NODE_LINKS if links == MAX_BLOCK_LINKS => return Err(too_many_links()),
+            NODE_LINKS => {
+                links += 1;
+                on_link(read_link(bytes)?);
+            }
             other => return Err(Error::invalid(format!("dag-pb node has an unknown field {other}"))),
         }
     }
-    Ok(node)
+    Ok(data)
 }
 
-fn decode_link(mut rest: &[u8]) -> Result<PbLink> {
+fn read_link(mut rest: &[u8]) -> Result<LinkFields<'_>> {
     let mut cid = None;
     let mut name = None;
     let mut tsize = None;
@@ -86,14 +118,14 @@ fn decode_link(mut rest: &[u8]) -> Result<PbLink> {
             (LINK_NAME, WireType::LengthDelimited) => {
                 let text = std::str::from_utf8(read_bytes(&mut rest)?)
                     .map_err(|e| Error::invalid("dag-pb link has a name that is not UTF-8").with_source(e))?;
-                name = Some(text.to_owned());
+                name = Some(text);
             }
             (LINK_TSIZE, WireType::Varint) => tsize = Some(read_varint(&mut rest)?),
             _ => return Err(Error::invalid(format!("dag-pb link has an unknown field {field} ({wire_type:?})"))),
         }
     }
     let cid = cid.ok_or_else(|| Error::invalid("dag-pb link has no Hash"))?;
-    Ok(PbLink { cid, name: name.unwrap_or_default(), tsize: tsize.unwrap_or_default() })
+    Ok(LinkFields { cid, name: name.unwrap_or_default(), tsize: tsize.unwrap_or_default() })
 }
 
 fn read_key(rest: &mut &[u8]) -> Result<(u32, WireType)> {

@@ -7,6 +7,7 @@ mod decoding;
 mod harness;
 mod importing;
 mod kubo_vectors;
+mod links;
 mod listing;
 mod paths;
 mod pipeline;

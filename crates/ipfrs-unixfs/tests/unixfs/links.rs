@@ -1,0 +1,126 @@
+//! What blocks link to.
+
+use bytes::Bytes;
+use ipfrs_core::limits::{MAX_BLOCK_LINKS, MAX_BLOCK_NESTING};
+use ipfrs_core::{Cid, ErrorKind, Result, codec, hash, new_cid};
+use ipfrs_unixfs::dag_pb::{self, PbLink};
+use ipfrs_unixfs::links;
+use proptest::prelude::*;
+
+fn cid(codec: u64, data: &[u8]) -> Cid {
+    new_cid(1, codec, hash::sha2_256(data)).unwrap()
+}
+
+fn links_of(codec: u64, data: impl Into<Bytes>) -> Result<Vec<Cid>> {
+    let data = data.into();
+    links(&cid(codec, &data), &data)
+}
+
+/// A link in dag-cbor: tag 42, and a byte string of a zero and the binary CID.
+pub(crate) fn cbor_link(cid: &Cid) -> Vec<u8> {
+    let bytes = cid.to_bytes();
+    [&[0xd8, 42, 0x58, bytes.len() as u8 + 1, 0][..], &bytes].concat()
+}
+
+#[test]
+fn links_come_in_the_order_of_the_block_and_repeat() {
+    let (a, b) = (cid(codec::RAW, b"a"), cid(codec::DAG_PB, b"b"));
+    let pb = [b, a, b].map(|cid| PbLink { cid, name: "n".to_owned(), tsize: 1 });
+    assert_eq!(links_of(codec::DAG_PB, dag_pb::encode(&pb, &[8, 1])).unwrap(), [b, a, b]);
+    // {"x": [b, {"y": a}], "z": b, "n": [null, 1.5, -1, h'00', 1000, true]}
+    let cbor = [
+        &[0xa3, 0x61, b'x', 0x82][..],
+        &cbor_link(&b),
+        &[0xa1, 0x61, b'y'],
+        &cbor_link(&a),
+        &[0x61, b'z'],
+        &cbor_link(&b),
+        &[0x61, b'n', 0x86, 0xf6, 0xfb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0, 0x20, 0x41, 0, 0x19, 0x03, 0xe8, 0xf5],
+    ]
+    .concat();
+    assert_eq!(links_of(codec::DAG_CBOR, cbor).unwrap(), [b, a, b]);
+    let json = format!(
+        r#"{{"x": [{{"/": "{b}"}}, {{"y": {{"/": "{a}"}}}}], "z": {{"\/": "{b}"}}, "n": [null, 1.5, -1, true, "t"],
+            "bytes": {{"/": {{"bytes": "AQ"}}}}, "plain": {{"/": "no link", "k": 0}}}}"#
+    );
+    assert_eq!(links_of(codec::DAG_JSON, json).unwrap(), [b, a, b]);
+}
+
+#[test]
+fn leaves_and_other_codecs_have_no_links() {
+    let link = cbor_link(&cid(codec::RAW, b"a"));
+    for codec in [codec::RAW, codec::CBOR, codec::JSON, codec::LIBP2P_KEY, 0x78] {
+        assert_eq!(links_of(codec, link.clone()).unwrap(), []);
+    }
+    assert_eq!(links_of(codec::DAG_PB, dag_pb::encode(&[], &[8, 2, 0x12, 1, b'x'])).unwrap(), []);
+}
+
+#[test]
+fn malformed_blocks_are_named_with_what_is_wrong() {
+    let whole = cbor_link(&cid(codec::RAW, b"a"));
+    for (codec, data, reason) in [
+        (codec::DAG_PB, vec![0x0a, 5, 1], "runs over the end"),
+        (codec::DAG_CBOR, vec![], "ends before"),
+        (codec::DAG_CBOR, whole[..20].to_vec(), "ends before"),
+        (codec::DAG_CBOR, [&whole[..], &[0]].concat(), "1 bytes follow"),
+        (codec::DAG_CBOR, vec![0x9f, 0xff], "indefinite"),
+        (codec::DAG_CBOR, vec![0xc1, 0], "tag 1"),
+        (codec::DAG_CBOR, vec![0xa1, 1, 1], "key"),
+        (codec::DAG_CBOR, vec![0xd8, 42, 0x42, 1, 1], "begins with zero"),
+        (codec::DAG_CBOR, vec![0xd8, 42, 0x42, 0, 1], "CID"),
+        (codec::DAG_CBOR, vec![0xf8, 30], "simple"),
+        // A list of more items than any memory holds.
+        (codec::DAG_CBOR, vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], "ends before"),
+        (codec::DAG_JSON, br#"{"a": "#.to_vec(), "EOF"),
+        (codec::DAG_JSON, br#"{} {}"#.to_vec(), "trailing"),
+        (codec::DAG_JSON, br#"{"/": "not a CID"}"#.to_vec(), "invalid CID"),
+    ] {
+        let data = Bytes::from(data);
+        let error = links_of(codec, data.clone()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains(reason), "{error} (expected {reason})");
+        assert!(error.to_string().contains(&cid(codec, &data).to_string()), "{error}");
+    }
+}
+
+#[test]
+fn blocks_over_a_limit_are_refused_with_the_limit() {
+    let small = new_cid(1, codec::RAW, hash::HashFunction::Identity.digest(b"").unwrap()).unwrap();
+    let link = PbLink { cid: small, name: String::new(), tsize: 0 };
+    let cbor = |count: usize| {
+        let head = [&[0x9a][..], &(count as u32).to_be_bytes()].concat();
+        [head, cbor_link(&small).repeat(count)].concat()
+    };
+    let json = |count: usize| format!("[{}]", vec![format!(r#"{{"/":"{small}"}}"#); count].join(","));
+    let most = MAX_BLOCK_LINKS;
+    assert_eq!(links_of(codec::DAG_PB, dag_pb::encode(&vec![link.clone(); most], &[])).unwrap().len(), most);
+    assert_eq!(links_of(codec::DAG_CBOR, cbor(most)).unwrap().len(), most);
+    let nested = |open: &str, close: &str, depth: usize| open.repeat(depth) + "0" + &close.repeat(depth);
+    let most_deep = MAX_BLOCK_NESTING;
+    assert!(links_of(codec::DAG_JSON, nested("[", "]", most_deep)).is_ok());
+    assert!(links_of(codec::DAG_CBOR, [vec![0x81; most_deep], vec![0]].concat()).is_ok());
+    for (codec, data, limit) in [
+        (codec::DAG_PB, dag_pb::encode(&vec![link; most + 1], &[]), "65536 links"),
+        (codec::DAG_CBOR, cbor(most + 1).into(), "65536 links"),
+        (codec::DAG_JSON, json(most + 1).into(), "65536 links"),
+        (codec::DAG_JSON, nested("[", "]", most_deep + 1).into(), "100 deep"),
+        (codec::DAG_JSON, nested(r#"{"a":"#, "}", most_deep + 1).into(), "100 deep"),
+        (codec::DAG_CBOR, vec![0x81; 1_000_000].into(), "100 deep"),
+    ] {
+        let error = links_of(codec, data).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        assert!(error.to_string().contains(limit), "{error} (expected {limit})");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_cbor_panics(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        let _whatever = links_of(codec::DAG_CBOR, bytes);
+    }
+
+    #[test]
+    fn no_json_panics(text in r#"[\[\]{}":,/a0 ]{0,60}"#) {
+        let _whatever = links_of(codec::DAG_JSON, text);
+    }
+}
