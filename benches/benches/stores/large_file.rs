@@ -14,8 +14,8 @@ use crate::options::Options;
 
 /// How often the memory is looked at.
 const SAMPLE: Duration = Duration::from_millis(5);
-/// What is to be stayed under.
-const GOAL_MIB: f64 = 150.0;
+/// What is to be stayed under: 150 MB.
+const GOAL_MIB: f64 = 143.0;
 
 pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
     let (path, repo) = (directory.join("large"), directory.join("large-repo"));
