@@ -7,6 +7,7 @@
 mod config;
 mod mapping;
 mod memory;
+mod overlay;
 mod pack;
 mod store;
 
