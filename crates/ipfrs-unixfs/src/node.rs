@@ -122,14 +122,23 @@ const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
 /// Outside of a Tokio runtime, for a large node.
 pub async fn decode_async(cid: Cid, data: Bytes) -> Result<Node> {
     let structure = data.len() - content_len(&cid, &data);
+    in_turns(structure, cid, move || decode(&cid, &data)).await
+}
+
+/// Does the `work` of reading `structure` bytes of block `cid`, content aside, without keeping other tasks waiting.
+pub(crate) async fn in_turns<T: Send + 'static>(
+    structure: usize,
+    cid: Cid,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     if structure > MAX_INLINE_DECODE_BYTES {
-        let decoding = AbortOnDropHandle::new(tokio::task::spawn_blocking(move || decode(&cid, &data)));
+        let decoding = AbortOnDropHandle::new(tokio::task::spawn_blocking(work));
         return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
     }
     for _ in 0..=structure / BYTES_PER_TURN {
         consume_budget().await;
     }
-    decode(&cid, &data)
+    work()
 }
 
 /// Bytes of content at the start of a leaf, which decoding does not look at.
@@ -162,6 +171,14 @@ fn decode_dag_pb(block: &Bytes) -> Result<Node> {
         DataType::Symlink => Ok(Node::Symlink { attributes: data.attributes(), target: data.data.unwrap_or_default() }),
         DataType::Metadata => Err(Error::unsupported("UnixFS metadata nodes are neither files nor directories")),
     }
+}
+
+/// The links of a dag-pb block that is not UnixFS at all: without data, or with data that is something else. `None` for one
+/// that is, or claims to be.
+pub(crate) fn plain_links(block: &Bytes) -> Result<Option<Vec<PbLink>>> {
+    let node = dag_pb::decode(block)?;
+    let claimed = node.data.and_then(|data| Data::read(data).ok()?.data_type().ok());
+    Ok(matches!(claimed, None | Some(DataType::Metadata)).then_some(node.links))
 }
 
 fn decode_file(links: Vec<PbLink>, data: &Data) -> Result<FileNode> {

@@ -2,33 +2,36 @@
 
 use bytes::Bytes;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 
 use crate::blocks::{BlockSource, load};
 use crate::hamt::{HamtShard, HashBits, Slot};
-use crate::node::{Node, decode_async};
+use crate::ipld::{Step, follow};
+use crate::node::{Node, decode_async, in_turns, plain_links};
 
 /// Where a path led.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The block that the path names.
+    /// The block that the path names, or that holds what it names.
     pub cid: Cid,
     /// Its bytes.
     pub data: Bytes,
     /// What it is, or `None` when the block is not UnixFS: [`decode`](crate::decode) says why.
     pub node: Option<Node>,
-    /// The content ID of the root and of each segment, in the order of the path; the last one is `cid`. Inner blocks of
-    /// sharded directories are not in it.
+    /// The content ID of the root and of each block that the path leads to, in its order; the last one is `cid`. Inner
+    /// blocks of sharded directories are not in it.
     pub roots: Vec<Cid>,
+    /// The segments that lead from the root of the last block to something in it: only dag-cbor and dag-json have any.
+    pub remainder: Vec<String>,
 }
 
-/// Follows `segments`, names without slashes, from `root` through directories.
+/// Follows `segments`, names without slashes, from `root`: through the entries of directories, the named links of dag-pb
+/// blocks that are not UnixFS, and the keys, list indices and links of dag-cbor and dag-json.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) when a segment has no link (the message names it and the block where
-/// it is missing) or a block is absent; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than
-/// [`MAX_PATH_SEGMENTS`]; as [`decode`](crate::decode) for segments below a block that is not UnixFS. That the last
-/// block is not UnixFS is no error.
+/// [`ErrorKind::NotFound`] when a segment leads nowhere (the message names it and the block where it is missing) or a
+/// block is absent; [`ErrorKind::TooLarge`] for more than [`MAX_PATH_SEGMENTS`]; as [`decode`](crate::decode) for segments
+/// below a block of another codec. That the last block is not UnixFS is no error.
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
@@ -39,17 +42,48 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
     let mut cid = *root;
     let mut data = load(source, &cid).await?;
     let mut roots = vec![cid];
-    for segment in segments {
-        let found = lookup(source, &decode_async(cid, data.clone()).await?, segment).await?;
-        cid = found.ok_or_else(|| Error::not_found(format!("no link named {segment:?} under {cid}")))?;
+    let mut rest = segments;
+    while let Some(segment) = rest.first() {
+        let missing = |segment| Error::not_found(format!("no link named {segment:?} under {cid}"));
+        if matches!(cid.codec(), codec::DAG_CBOR | codec::DAG_JSON) {
+            match follow_async(cid, data, rest.to_vec()).await? {
+                (Step::Link { cid: next, used }, _) => (cid, rest) = (next, &rest[used..]),
+                (Step::Within, block) => {
+                    data = block;
+                    break;
+                }
+                (Step::Missing(at), _) => return Err(missing(&rest[at])),
+            }
+        } else {
+            let found = lookup(source, cid, data, segment).await?;
+            (cid, rest) = (found.ok_or_else(|| missing(segment))?, &rest[1..]);
+        }
         data = load(source, &cid).await?;
         roots.push(cid);
     }
     let node = decode_async(cid, data.clone()).await.ok();
-    Ok(Resolved { cid, data, node, roots })
+    Ok(Resolved { cid, data, node, roots, remainder: rest.to_vec() })
 }
 
-async fn lookup(source: &dyn BlockSource, node: &Node, name: &str) -> Result<Option<Cid>> {
+/// As [`follow`], for tasks of a Tokio runtime; gives the block back.
+async fn follow_async(cid: Cid, data: Bytes, segments: Vec<String>) -> Result<(Step, Bytes)> {
+    in_turns(data.len(), cid, move || Ok((follow(&cid, &data, &segments)?, data))).await
+}
+
+/// What `name` leads to below a block of another codec than dag-cbor and dag-json.
+async fn lookup(source: &dyn BlockSource, cid: Cid, data: Bytes, name: &str) -> Result<Option<Cid>> {
+    match decode_async(cid, data.clone()).await {
+        Ok(node) => lookup_entry(source, &node, name).await,
+        Err(error) if cid.codec() == codec::DAG_PB && error.kind() != ErrorKind::TooLarge => {
+            let links = in_turns(data.len(), cid, move || Ok(plain_links(&data).ok().flatten())).await?;
+            let links = links.ok_or(error)?;
+            Ok(links.iter().find(|link| link.name == name).map(|link| link.cid))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn lookup_entry(source: &dyn BlockSource, node: &Node, name: &str) -> Result<Option<Cid>> {
     match node {
         Node::Directory { entries, .. } => Ok(entries.iter().find(|entry| entry.name == name).map(|entry| entry.cid)),
         Node::HamtShard(shard) => lookup_sharded(source, shard, name).await,

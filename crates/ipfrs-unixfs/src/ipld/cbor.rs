@@ -144,7 +144,9 @@ impl<'a> Cursor<'a> {
             0..=23 => 0,
             24..=27 => 1 << (short - 24),
             _ => {
-                return Err(Error::invalid(format!("byte 0x{first:02x} begins no item (indefinite lengths have none)")));
+                return Err(Error::invalid(format!(
+                    "byte 0x{first:02x} begins no item (indefinite lengths have none)"
+                )));
             }
         };
         if major == 7 && !matches!(short, 20..=23 | 25..=27) {

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use ipfrs_core::{Cid, Error, Result, parse_cid};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{Step, check_nesting, list_index, push_link};
 

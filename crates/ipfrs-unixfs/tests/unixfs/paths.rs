@@ -11,6 +11,7 @@ use ipfrs_unixfs::dag_pb::{self, PbLink};
 use ipfrs_unixfs::{Attributes, Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Slot, entries, resolve};
 
 use crate::harness::{Memory, import};
+use crate::links::cbor_link;
 
 fn segments(path: &str) -> Vec<String> {
     path.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect()
@@ -79,21 +80,90 @@ async fn paths_longer_than_the_limit_are_refused() {
 }
 
 #[tokio::test]
-async fn blocks_that_are_not_unixfs_end_a_path_but_do_not_carry_on() {
+async fn blocks_of_codecs_without_paths_end_a_path_but_do_not_carry_on() {
     let store = Arc::new(Memory::default());
     let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&store) as _);
-    for (codec, bytes, kind) in
-        [(codec::DAG_CBOR, &[0xa0_u8][..], ErrorKind::Unsupported), (codec::DAG_PB, &[], ErrorKind::InvalidInput)]
-    {
-        let other = store_block(&store, codec, Bytes::from_static(bytes));
+    let torn_shard = dag_pb::encode(&[], &[8, 5]);
+    for (codec, bytes, kind) in [
+        (codec::JSON, Bytes::from_static(b"{}"), ErrorKind::Unsupported),
+        (codec::DAG_PB, torn_shard, ErrorKind::InvalidInput),
+    ] {
+        let other = store_block(&store, codec, bytes.clone());
         let link = Entry { cid: other, tsize: 1, size: 0, kind: EntryKind::File };
         let root = importer.directory(vec![("data".to_owned(), link)], Attributes::default()).await.unwrap();
         importer.flush().await.unwrap();
         let found = resolve(store.as_ref(), &root.cid, &segments("data")).await.unwrap();
-        assert_eq!((found.cid, found.data.as_ref(), found.node), (other, bytes, None));
+        assert_eq!((found.cid, found.data, found.node), (other, bytes, None));
         let error = resolve(store.as_ref(), &root.cid, &segments("data/field")).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
     }
+}
+
+/// `{"a": [0, {"b": link}], "n": {"m": 1}}` in dag-cbor and in dag-json.
+fn documents(link: &Cid) -> [(u64, Vec<u8>); 2] {
+    let head = [0xa2, 0x61, b'a', 0x82, 0, 0xa1, 0x61, b'b'];
+    let cbor = [&head[..], &cbor_link(link), &[0x61, b'n', 0xa1, 0x61, b'm', 1]].concat();
+    let json = format!(r#"{{"a": [0, {{"b": {{"/": "{link}"}}}}], "n": {{"m": 1}}}}"#);
+    [(codec::DAG_CBOR, cbor), (codec::DAG_JSON, json.into_bytes())]
+}
+
+#[tokio::test]
+async fn paths_lead_through_dag_cbor_and_dag_json_to_unixfs_and_back() {
+    let (store, tree, docs) = sharded_tree(100).await;
+    for (codec, document) in documents(&tree.cid) {
+        let inner = store_block(&store, codec, document.into());
+        for (codec, document) in documents(&inner) {
+            let outer = store_block(&store, codec, document.into());
+            let plain = PbLink { cid: outer, name: "down".to_owned(), tsize: 0 };
+            let top = store_block(&store, codec::DAG_PB, dag_pb::encode(&[plain], b"not UnixFS"));
+            let found = resolve(store.as_ref(), &top, &segments("down/a/1/b/a/1/b/docs/7.txt")).await.unwrap();
+            assert!(matches!(&found.node, Some(Node::File(file)) if file.inline == b"7"[..]));
+            assert_eq!(found.roots, [top, outer, inner, tree.cid, docs.cid, found.cid]);
+            assert_eq!(found.remainder, Vec::<String>::new());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_that_ends_within_a_block_leaves_a_remainder() {
+    let (store, tree, _) = sharded_tree(1).await;
+    for (codec, document) in documents(&tree.cid) {
+        let cid = store_block(&store, codec, document.clone().into());
+        for (path, remainder) in [("", ""), ("a", "a"), ("a/1", "a/1"), ("n/m", "n/m"), ("a/0", "a/0")] {
+            let found = resolve(store.as_ref(), &cid, &segments(path)).await.unwrap();
+            assert_eq!((found.cid, found.data.as_ref(), found.node), (cid, &document[..], None));
+            assert_eq!((found.roots, found.remainder), (vec![cid], segments(remainder)));
+        }
+        let outer = documents(&cid).map(|(codec, document)| store_block(&store, codec, document.into()));
+        let found = resolve(store.as_ref(), &outer[0], &segments("a/1/b/n/m")).await.unwrap();
+        assert_eq!((found.cid, found.roots, found.remainder), (cid, vec![outer[0], cid], segments("n/m")));
+    }
+}
+
+#[tokio::test]
+async fn a_key_or_index_that_a_block_does_not_have_is_named() {
+    let (store, tree, _) = sharded_tree(1).await;
+    for (codec, document) in documents(&tree.cid) {
+        let cid = store_block(&store, codec, document.into());
+        for (path, segment, under) in [
+            ("b", "b", cid),
+            ("a/2", "2", cid),
+            ("a/x", "x", cid),
+            ("a/-1", "-1", cid),
+            ("a/0/b", "b", cid),
+            ("n/m/x", "x", cid),
+            ("a/1/b/nothing", "nothing", tree.cid),
+        ] {
+            let error = resolve(store.as_ref(), &cid, &segments(path)).await.unwrap_err();
+            let message = format!("no link named {segment:?} under {under}");
+            assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotFound, message));
+        }
+    }
+    let link = cbor_link(&tree.cid);
+    let only_a_link = store_block(&store, codec::DAG_CBOR, link.into());
+    assert_eq!(resolve(store.as_ref(), &only_a_link, &[]).await.unwrap().cid, only_a_link);
+    let error = resolve(store.as_ref(), &only_a_link, &segments("docs")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
 }
 
 #[tokio::test]
