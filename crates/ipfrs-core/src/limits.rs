@@ -17,6 +17,9 @@ pub const MAX_PATH_SEGMENTS: usize = 256;
 /// Deepest DAG that a reader follows below a root.
 pub const MAX_DAG_DEPTH: usize = 128;
 
+/// Most different blocks that one walk over a DAG visits: 4 TiB of blocks of 256 KiB, for some 600 MB of memory.
+pub const MAX_DAG_BLOCKS: usize = 16 * 1024 * 1024;
+
 /// Most links of one block: more than [`MAX_BLOCK_BYTES`] hold of links with digests of 32 bytes, so that only blocks that
 /// were made to be expensive are over it.
 pub const MAX_BLOCK_LINKS: usize = 65_536;

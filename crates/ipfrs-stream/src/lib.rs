@@ -3,23 +3,28 @@
 //! * [`DagReader`] turns a [`Span`] of a UnixFS file into pieces that are slices of its blocks.
 //! * [`Socket`] writes such slices with `sendfile` where they lie in a mapped pack, and counts what it moves in
 //!   [`Bandwidth`].
+//! * [`DagWalk`] gives all blocks of a DAG in the order of a CAR, each once.
 //! * [`car`] frames blocks as CAR, and reads CAR with every hash verified.
 //! * [`BlockStoreSource`] and [`StoreSink`] let the UnixFS code read from and write to a block store.
 
 mod bandwidth;
 pub mod car;
 mod config;
+mod dag_walk;
 mod reader;
 #[cfg(target_os = "linux")]
 mod sendfile;
 mod socket;
 mod source;
 mod span;
+mod visited;
 mod walk;
 
 pub use bandwidth::{Bandwidth, BandwidthSnapshot};
 pub use config::{FlowControl, StreamingConfig};
+pub use dag_walk::DagWalk;
 pub use reader::DagReader;
 pub use socket::Socket;
 pub use source::{BlockStoreSource, StoreSink};
 pub use span::Span;
+pub use visited::Visited;

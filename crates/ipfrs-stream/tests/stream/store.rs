@@ -18,6 +18,8 @@ pub(crate) struct CountingStore<S> {
     pub(crate) asked: std::sync::Mutex<HashSet<Cid>>,
     /// How many blocks were asked for, each time counted.
     pub(crate) looked_up: AtomicUsize,
+    /// How often blocks were asked for.
+    pub(crate) asks: AtomicUsize,
     pub(crate) fetched_bytes: Arc<AtomicU64>,
     /// Clones are held by the streams that are under way.
     pub(crate) under_way: Arc<()>,
@@ -30,6 +32,7 @@ impl<S: BlockStore + 'static> CountingStore<S> {
             stalled: false,
             asked: std::sync::Mutex::default(),
             looked_up: AtomicUsize::default(),
+            asks: AtomicUsize::default(),
             fetched_bytes: Arc::default(),
             under_way: Arc::default(),
         }
@@ -64,6 +67,7 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
 
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
         self.asked.lock().unwrap().extend(&cids);
+        self.asks.fetch_add(1, Ordering::SeqCst);
         self.looked_up.fetch_add(cids.len(), Ordering::SeqCst);
         let (guard, fetched_bytes) = (self.under_way.clone(), self.fetched_bytes.clone());
         if self.stalled {

@@ -1,0 +1,273 @@
+//! All blocks of a DAG, in the order of a CAR.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use ipfrs_core::limits::MAX_DAG_DEPTH;
+use ipfrs_core::{Block, Cid, Error, Result, codec, identity_payload};
+use ipfrs_store::BlockStore;
+use ipfrs_unixfs::links;
+use tokio::task::coop::consume_budget;
+
+use crate::{StreamingConfig, Visited};
+
+/// Most blocks that are asked of the store at once.
+const MAX_RUN_BLOCKS: usize = 256;
+
+/// Links that are looked at for those that are worth asking for together.
+const MAX_RUN_LINKS: usize = 1024;
+
+/// Most blocks that wait to be taken: what bounds a DAG of tiny blocks.
+const MAX_READY_BLOCKS: usize = 1024;
+
+/// Links of nodes above the current one that are remembered, about 20 MB. The links of further nodes are read again from
+/// their blocks when the walk comes back to them.
+const MAX_OPEN_LINKS: usize = 128 * 1024;
+
+/// Links that are one unit of a task's budget.
+const LINKS_PER_TURN: usize = 32;
+
+/// Bytes of a node that a task decodes itself; a larger one is decoded on a thread that may be busy.
+const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
+
+/// Bytes of a node that are one unit of a task's budget: decoding them takes some microseconds.
+const BYTES_PER_TURN: usize = 1024;
+
+/// The blocks of a DAG, depth first, each node before what it links to and links in the order of their node: the order
+/// `dfs` of CARs (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>, "CAR order").
+///
+/// * Each block is given once, where the walk first meets it. One that is linked to under two codecs is two blocks: what it
+///   links to is not the same. Identity blocks are walked through and never given.
+/// * The blocks that a node links to are asked of the store together, and the walk goes on ahead of the consumer by at most
+///   a window of [`FlowControl::window_bytes`](crate::FlowControl::window_bytes). The order does not depend on when blocks
+///   arrive.
+/// * All work happens when the stream is polled. Dropping it cancels what is under way. The walk uses up the budget of a
+///   Tokio task, and large nodes are decoded on a blocking thread; it needs a Tokio runtime.
+/// * An error is the last item: a block that is missing ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind)) or that cannot be
+///   read as its codec says, more than [`MAX_DAG_DEPTH`] nodes in a line, more blocks than [`Visited`] holds
+///   ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)).
+/// * Memory is bounded by the window, the set of what was visited, and the links of the nodes on the way from the root.
+pub struct DagWalk {
+    /// `None` once the walk has come to its end.
+    walk: Option<BoxStream<'static, Result<Block>>>,
+    window_bytes: usize,
+    ready: VecDeque<Block>,
+    ready_bytes: usize,
+    failed: Option<Error>,
+}
+
+impl DagWalk {
+    /// A walk over what is below each of `roots`, one after the other. Blocks come from `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn BlockStore>, roots: Vec<Cid>, config: &StreamingConfig) -> Self {
+        let path = vec![Frame::new(None, roots)];
+        let walk = Walk { store, visited: Visited::default(), path, open_links: 0 };
+        let blocks =
+            stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|block| (block, walk))) });
+        let window_bytes = usize::try_from(config.flow_control.window_bytes()).unwrap_or(usize::MAX);
+        Self { walk: Some(blocks.boxed()), window_bytes, ready: VecDeque::new(), ready_bytes: 0, failed: None }
+    }
+
+    /// Takes what can be had without waiting, until the window is full.
+    fn fill(&mut self, cx: &mut Context<'_>) {
+        while let Some(walk) = &mut self.walk {
+            if self.ready_bytes >= self.window_bytes || self.ready.len() >= MAX_READY_BLOCKS {
+                return;
+            }
+            match walk.poll_next_unpin(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(block))) => {
+                    self.ready_bytes += block.data().len();
+                    self.ready.push_back(block);
+                }
+                Poll::Ready(Some(Err(error))) => (self.walk, self.failed) = (None, Some(error)),
+                Poll::Ready(None) => self.walk = None,
+            }
+        }
+    }
+}
+
+impl Stream for DagWalk {
+    type Item = Result<Block>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        if this.ready_bytes <= this.window_bytes / 2 && this.ready.len() <= MAX_READY_BLOCKS / 2 {
+            this.fill(cx);
+        }
+        if let Some(block) = this.ready.pop_front() {
+            this.ready_bytes -= block.data().len();
+            return Poll::Ready(Some(Ok(block)));
+        }
+        match this.failed.take() {
+            Some(error) => Poll::Ready(Some(Err(error))),
+            None if this.walk.is_none() => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl fmt::Debug for DagWalk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DagWalk")
+            .field("ready_blocks", &self.ready.len())
+            .field("ready_bytes", &self.ready_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The walk itself, without anything ahead of it but the blocks of one run.
+struct Walk {
+    store: Arc<dyn BlockStore>,
+    visited: Visited,
+    /// The nodes from the roots to where the walk is. The first stands for all roots.
+    path: Vec<Frame>,
+    /// Links that the frames of nodes remember.
+    open_links: usize,
+}
+
+/// A node whose links are being followed.
+struct Frame {
+    /// The node; `None` for the list of the roots.
+    node: Option<(Cid, Bytes)>,
+    /// Empty where they were let go.
+    links: Vec<Cid>,
+    count: usize,
+    /// The first link that has not been followed.
+    next: usize,
+    run: Option<Run>,
+}
+
+/// Blocks that the store was asked for together: some of the links of a node, in order.
+struct Run {
+    asked: VecDeque<Cid>,
+    blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
+}
+
+impl Walk {
+    /// The next block.
+    async fn next(&mut self) -> Result<Option<Block>> {
+        while let Some(frame) = self.path.last_mut() {
+            if frame.next == frame.count {
+                self.open_links -= if frame.node.is_some() { frame.links.len() } else { 0 };
+                self.path.pop();
+                continue;
+            }
+            if let (true, Some((cid, data))) = (frame.links.is_empty(), &frame.node) {
+                frame.links = links_of(*cid, data.clone()).await?;
+                self.open_links += frame.links.len();
+            }
+            let Some(cid) = frame.links.get(frame.next).copied() else {
+                return Err(Error::internal("a node has fewer links than it had before"));
+            };
+            frame.next += 1;
+            if frame.next % LINKS_PER_TURN == 0 {
+                consume_budget().await;
+            }
+            if let Some(payload) = identity_payload(&cid) {
+                self.open(cid, Bytes::copy_from_slice(payload)).await?;
+            } else if !self.visited.contains(&cid) {
+                let data = frame.fetch(&cid, &self.store, &self.visited).await?;
+                self.visited.insert(&cid)?;
+                self.open(cid, data.clone()).await?;
+                return Ok(Some(Block::trusted(cid, data)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes down to a block, if it has links.
+    async fn open(&mut self, cid: Cid, data: Bytes) -> Result<()> {
+        let links = links_of(cid, data.clone()).await?;
+        if links.is_empty() {
+            return Ok(());
+        }
+        if self.path.len() > MAX_DAG_DEPTH {
+            return Err(Error::too_large(format!(
+                "the DAG is deeper than the limit of {MAX_DAG_DEPTH} nodes below its root, at block {cid}"
+            )));
+        }
+        for frame in self.path.iter_mut().filter(|frame| frame.node.is_some()) {
+            if self.open_links + links.len() <= MAX_OPEN_LINKS {
+                break;
+            }
+            self.open_links -= frame.links.len();
+            (frame.links, frame.run) = (Vec::new(), None);
+        }
+        self.open_links += links.len();
+        self.path.push(Frame::new(Some((cid, data)), links));
+        Ok(())
+    }
+}
+
+impl Frame {
+    fn new(node: Option<(Cid, Bytes)>, links: Vec<Cid>) -> Self {
+        Self { node, count: links.len(), links, next: 0, run: None }
+    }
+
+    /// The block of the link before `next`.
+    async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, visited: &Visited) -> Result<Bytes> {
+        let missing = || Error::internal("the store left out a block that it was asked for");
+        loop {
+            let Some(run) = self.run.as_mut().filter(|run| !run.asked.is_empty()) else {
+                self.run = Some(self.plan(store, visited));
+                continue;
+            };
+            // What comes before was met further down since it was asked for.
+            let is_wanted = run.asked.pop_front().is_some_and(|asked| asked == *cid);
+            let item = run.blocks.next().await.ok_or_else(missing)?;
+            if !is_wanted {
+                continue;
+            }
+            let (_, data) = item?;
+            return data.ok_or_else(|| {
+                let from = self.node.as_ref().map(|(node, _)| format!(", which {node} links to,")).unwrap_or_default();
+                Error::not_found(format!("block {cid}{from} is not in this store"))
+            });
+        }
+    }
+
+    /// Asks for the link before `next` and those after it that have not been met.
+    fn plan(&self, store: &Arc<dyn BlockStore>, visited: &Visited) -> Run {
+        let ahead = self.links.iter().skip(self.next - 1).take(MAX_RUN_LINKS);
+        let mut asked = VecDeque::new();
+        for cid in ahead.filter(|cid| identity_payload(cid).is_none() && !visited.contains(cid)) {
+            if asked.len() == MAX_RUN_BLOCKS {
+                break;
+            }
+            // Files of zeros are nodes that link to one block again and again.
+            if asked.back() != Some(cid) {
+                asked.push_back(*cid);
+            }
+        }
+        Run { blocks: store.get_many(asked.iter().copied().collect()), asked }
+    }
+}
+
+/// As [`links`], for tasks of a runtime.
+async fn links_of(cid: Cid, data: Bytes) -> Result<Vec<Cid>> {
+    let structure = match cid.codec() {
+        codec::RAW => return Ok(Vec::new()),
+        codec::DAG_PB if is_dag_pb_leaf(&data) => 0,
+        _ => data.len(),
+    };
+    if structure > MAX_INLINE_DECODE_BYTES {
+        let decoding = tokio::task::spawn_blocking(move || links(&cid, &data));
+        return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
+    }
+    for _ in 0..=structure / BYTES_PER_TURN {
+        consume_budget().await;
+    }
+    links(&cid, &data)
+}
+
+/// Whether a dag-pb block is one `Data` field and nothing else, as leaves are: reading it takes no time however large it is.
+fn is_dag_pb_leaf(block: &[u8]) -> bool {
+    let Some(rest) = block.strip_prefix(&[0x0a]) else { return false };
+    unsigned_varint::decode::usize(rest).is_ok_and(|(len, data)| len == data.len())
+}

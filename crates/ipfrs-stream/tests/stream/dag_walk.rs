@@ -1,0 +1,226 @@
+//! The walk over all blocks of a DAG, against the plainest walk there is.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures::poll;
+use futures::stream::StreamExt;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::limits::MAX_DAG_DEPTH;
+use ipfrs_core::{Block, Cid, Error, ErrorKind, codec, identity_payload};
+use ipfrs_store::{BlockStore, MemoryStore};
+use ipfrs_stream::{DagWalk, FlowControl, StreamingConfig};
+use ipfrs_unixfs::dag_pb::{self, PbLink};
+use proptest::prelude::*;
+
+use crate::dag::{flat_file, pattern, raw};
+use crate::runtime;
+use crate::store::{CountingStore, memory};
+
+/// A dag-pb node of any hash function that links to `links`.
+fn pb(hash: HashFunction, links: &[Cid], data: &[u8]) -> Block {
+    let links: Vec<_> = links.iter().map(|cid| PbLink { cid: *cid, name: String::new(), tsize: 0 }).collect();
+    Block::hash(1, codec::DAG_PB, hash, dag_pb::encode(&links, data)).unwrap()
+}
+
+fn identity(data: &[u8]) -> Block {
+    Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::copy_from_slice(data)).unwrap()
+}
+
+/// The order that the specification names, by recursion.
+fn plain(root: &Cid, blocks: &[Block], seen: &mut HashSet<Cid>, order: &mut Vec<Cid>) {
+    let payload = identity_payload(root).map(Bytes::copy_from_slice);
+    if payload.is_none() && !seen.insert(*root) {
+        return;
+    }
+    if payload.is_none() {
+        order.push(*root);
+    }
+    let stored = || blocks.iter().find(|block| block.cid() == root).unwrap().data().clone();
+    for link in ipfrs_unixfs::links(root, &payload.unwrap_or_else(stored)).unwrap() {
+        plain(&link, blocks, seen, order);
+    }
+}
+
+async fn walked(walk: &mut DagWalk) -> (Vec<Cid>, Option<Error>) {
+    let mut order = Vec::new();
+    while let Some(block) = walk.next().await {
+        match block {
+            Ok(block) => order.push(*block.cid()),
+            Err(error) => {
+                assert!(walk.next().await.is_none(), "nothing follows an error");
+                return (order, Some(error));
+            }
+        }
+    }
+    (order, None)
+}
+
+fn walk(store: &Arc<CountingStore<MemoryStore>>, root: &Block) -> DagWalk {
+    DagWalk::new(store.clone(), vec![*root.cid()], &StreamingConfig::default())
+}
+
+/// Nodes that link to any of those before them, so that many are met more than once; the last is the root.
+fn dags() -> impl Strategy<Value = Vec<Block>> {
+    let node = (prop::collection::vec(any::<prop::sample::Index>(), 0..12), 0..4_u8);
+    prop::collection::vec(node, 1..60).prop_map(|nodes| {
+        let mut blocks: Vec<Block> = vec![raw(&b"leaf"[..])];
+        for (at, (links, kind)) in nodes.into_iter().enumerate() {
+            let links: Vec<_> = links.iter().map(|index| *blocks[index.index(blocks.len())].cid()).collect();
+            blocks.push(match kind {
+                0 => raw(pattern(at as u64, at * 1000)),
+                // A digest is at most 128 bytes: one link fits.
+                1 => pb(HashFunction::Identity, &links[..links.len().min(1)], b""),
+                _ => pb(HashFunction::Sha2_256, &links, &[at as u8]),
+            });
+        }
+        let all: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
+        blocks.push(pb(HashFunction::Sha2_256, &all.iter().rev().copied().collect::<Vec<_>>(), b"root"));
+        blocks
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_block_comes_once_in_the_order_of_the_specification(blocks in dags()) {
+        let root = blocks.last().unwrap();
+        let mut expected = Vec::new();
+        plain(root.cid(), &blocks, &mut HashSet::new(), &mut expected);
+        runtime().block_on(async {
+            let store = memory(&blocks).await;
+            let (order, error) = walked(&mut walk(&store, root)).await;
+            assert!(error.is_none(), "{error:?}");
+            assert_eq!(order, expected);
+        });
+    }
+}
+
+#[tokio::test]
+async fn children_are_asked_for_together_and_those_met_meanwhile_are_left_out() {
+    let shared = raw(&b"shared"[..]);
+    let leaves: Vec<_> = (0..500).map(|seed| raw(pattern(seed, 100))).collect();
+    let below = pb(HashFunction::Sha2_256, &[*shared.cid()], b"");
+    let links: Vec<_> = [&below, &shared].into_iter().chain(&leaves).map(|block| *block.cid()).collect();
+    let root = pb(HashFunction::Sha2_256, &links, b"");
+    let store = memory(&[&[shared.clone(), below.clone(), root.clone()], &leaves[..]].concat()).await;
+    let (order, error) = walked(&mut walk(&store, &root)).await;
+    assert!(error.is_none(), "{error:?}");
+    let expected = [&root, &below, &shared].into_iter().chain(&leaves).map(|block| *block.cid());
+    assert_eq!(order, expected.collect::<Vec<_>>());
+    // The root, two runs of its links, and the one link of the node below it.
+    assert_eq!((store.asks.load(Ordering::SeqCst), store.looked_up.load(Ordering::SeqCst)), (4, 1 + 502 + 1));
+    let zeros = pb(HashFunction::Sha2_256, &[*shared.cid(); 5000], b"");
+    let store = memory(&[shared, zeros.clone()]).await;
+    assert_eq!(walked(&mut walk(&store, &zeros)).await.0.len(), 2);
+    assert_eq!(
+        store.looked_up.load(Ordering::SeqCst),
+        2,
+        "a block that is linked to again and again is asked for once"
+    );
+}
+
+#[tokio::test]
+async fn a_missing_block_is_named_after_every_block_before_it() {
+    for missing in [0, 3, 6] {
+        let mut blocks = flat_file(6, 1000);
+        let absent = blocks.remove(missing);
+        let root = if missing == 6 { absent.clone() } else { blocks.last().unwrap().clone() };
+        let store = memory(&blocks).await;
+        let (order, error) = walked(&mut walk(&store, &root)).await;
+        assert_eq!(order.len(), if missing == 6 { 0 } else { 1 + missing });
+        let error = error.unwrap();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(error.message().contains(&absent.cid().to_string()), "{error}");
+        assert!(
+            missing == 6 || error.message().contains(&root.cid().to_string()),
+            "it says where the link is: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_deep_or_not_what_its_codec_says_is_an_error() {
+    let mut chain = vec![raw(&b"end"[..])];
+    for _ in 0..=MAX_DAG_DEPTH {
+        chain.push(pb(HashFunction::Sha2_256, &[*chain.last().unwrap().cid()], b""));
+    }
+    let store = memory(&chain).await;
+    let (order, error) = walked(&mut walk(&store, &chain[MAX_DAG_DEPTH])).await;
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(order.len(), MAX_DAG_DEPTH + 1);
+    let error = walked(&mut walk(&store, chain.last().unwrap())).await.1.unwrap();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(error.message().contains(&format!("limit of {MAX_DAG_DEPTH}")), "{error}");
+
+    let nonsense = Block::hash(1, codec::DAG_PB, HashFunction::Sha2_256, Bytes::from_static(b"\xff\xff")).unwrap();
+    let root = pb(HashFunction::Sha2_256, &[*identity(b"x").cid(), *nonsense.cid()], b"");
+    let store = memory(&[nonsense.clone(), root.clone()]).await;
+    let error = walked(&mut walk(&store, &root)).await.1.unwrap();
+    assert!(error.message().contains(&nonsense.cid().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn wide_nodes_on_the_way_are_read_again_rather_than_remembered() {
+    // Seven nodes of 20,000 links below each other: more links than are remembered.
+    let mut blocks = Vec::new();
+    let mut below: Option<Cid> = None;
+    for level in 0..7_u64 {
+        let leaves: Vec<_> = (0..20_000).map(|leaf| raw((level << 32 | leaf).to_le_bytes().to_vec())).collect();
+        let middle = leaves.len() / 2;
+        let mut links: Vec<_> = leaves.iter().map(|leaf| *leaf.cid()).collect();
+        links.splice(middle..middle, below);
+        blocks.extend(leaves);
+        blocks.push(pb(HashFunction::Sha2_256, &links, b""));
+        below = Some(*blocks.last().unwrap().cid());
+    }
+    let root = blocks.last().unwrap().clone();
+    let mut expected = Vec::new();
+    let by_cid: std::collections::HashMap<_, _> = blocks.iter().map(|block| (*block.cid(), block)).collect();
+    let mut pending = vec![*root.cid()];
+    while let Some(cid) = pending.pop() {
+        expected.push(cid);
+        pending.extend(ipfrs_unixfs::links(&cid, by_cid[&cid].data()).unwrap().into_iter().rev());
+    }
+    let store = memory(&blocks).await;
+    let (order, error) = walked(&mut walk(&store, &root)).await;
+    assert!(error.is_none(), "{error:?}");
+    assert!(order == expected, "the order is the same");
+}
+
+#[tokio::test]
+async fn the_walk_stays_within_its_window_and_does_nothing_unasked() {
+    const LEAF: usize = 256 * 1024;
+    let blocks = flat_file(80, LEAF);
+    let root = blocks.last().unwrap();
+    for flow_control in [FlowControl::Conservative, FlowControl::Balanced] {
+        let window = flow_control.window_bytes();
+        let store = memory(&blocks).await;
+        let config = StreamingConfig { flow_control, ..StreamingConfig::default() };
+        let mut walk = DagWalk::new(store.clone(), vec![*root.cid()], &config);
+        assert_eq!(store.looked_up.load(Ordering::SeqCst), 0, "nothing before it is polled");
+        let mut taken = 0;
+        while let Some(block) = walk.next().await {
+            taken += block.unwrap().data().len() as u64;
+            assert!(store.fetched_bytes() <= taken + window + LEAF as u64);
+        }
+        assert_eq!(store.fetched_bytes(), taken);
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_walk_cancels_what_is_under_way() {
+    let blocks = flat_file(3, 100);
+    let store = MemoryStore::default();
+    crate::store::put(&store, &blocks).await;
+    let store = Arc::new(CountingStore { stalled: true, ..CountingStore::new(store) });
+    let mut walk = DagWalk::new(store.clone(), vec![*blocks.last().unwrap().cid()], &StreamingConfig::default());
+    assert!(poll!(walk.next()).is_pending());
+    assert_eq!(Arc::strong_count(&store.under_way), 2);
+    drop(walk);
+    assert_eq!(Arc::strong_count(&store.under_way), 1);
+    assert!(store.check().is_ok());
+}
