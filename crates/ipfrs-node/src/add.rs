@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -77,6 +78,8 @@ pub struct AddSession {
     preserve_mode: bool,
     preserve_mtime: bool,
     metrics: Metrics,
+    /// Blocks that the store has acknowledged.
+    blocks: Arc<AtomicU64>,
     top: Tree,
     wrap: bool,
     unnamed: bool,
@@ -107,12 +110,59 @@ impl BlockSink for Discard {
     }
 }
 
+/// Counts the blocks that a sink has taken.
+struct Counted {
+    sink: Arc<dyn BlockSink>,
+    blocks: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl BlockSink for Counted {
+    async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+        let count = blocks.len() as u64;
+        self.sink.put(blocks).await?;
+        self.blocks.fetch_add(count, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 impl Node {
     /// Begins an import.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when the options contradict each other.
     pub async fn add(&self, options: AddOptions) -> Result<AddSession> {
+        let import = self.import_options(&options)?;
+        let sink: Arc<dyn BlockSink> = match options.only_hash {
+            true => Arc::new(Discard),
+            false => Arc::new(StoreSink(self.inner.store.clone())),
+        };
+        let blocks = Arc::new(AtomicU64::new(0));
+        let sink = Arc::new(Counted { sink, blocks: blocks.clone() });
+        let turn = self.turn().await?;
+        let metrics = self.inner.metrics.clone();
+        metrics.uploads_active.inc();
+        Ok(AddSession {
+            importer: Importer::new(import, sink),
+            given: options.attributes,
+            preserve_mode: options.preserve_mode,
+            preserve_mtime: options.preserve_mtime,
+            metrics,
+            blocks,
+            top: Tree::default(),
+            wrap: options.wrap_with_directory,
+            unnamed: false,
+            entries: 0,
+            waiting: VecDeque::new(),
+            _turn: turn,
+        })
+    }
+
+    /// What `options` come to.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub(crate) fn import_options(&self, options: &AddOptions) -> Result<ImportOptions> {
         // The default profile is how Kubo behaves when no profile was chosen: then CIDv1 brings raw leaves with it.
         let configured = Some(self.inner.config.import.profile).filter(|profile| *profile != Profile::default());
         let profile = options.profile.or(configured);
@@ -128,27 +178,7 @@ impl Node {
             max_directory_links: options.max_directory_links,
             hamt_fanout: options.hamt_fanout,
         };
-        let import = ImportOptions::new(profile, overrides)?;
-        let sink: Arc<dyn BlockSink> = match options.only_hash {
-            true => Arc::new(Discard),
-            false => Arc::new(StoreSink(self.inner.store.clone())),
-        };
-        let turn = self.turn().await?;
-        let metrics = self.inner.metrics.clone();
-        metrics.uploads_active.inc();
-        Ok(AddSession {
-            importer: Importer::new(import, sink),
-            given: options.attributes,
-            preserve_mode: options.preserve_mode,
-            preserve_mtime: options.preserve_mtime,
-            metrics,
-            top: Tree::default(),
-            wrap: options.wrap_with_directory,
-            unnamed: false,
-            entries: 0,
-            waiting: VecDeque::new(),
-            _turn: turn,
-        })
+        ImportOptions::new(profile, overrides)
     }
 }
 
@@ -175,6 +205,11 @@ impl AddSession {
         };
         let entry = self.importer.file(content, self.kept(attributes), &mut count).await?;
         self.place(&names, path, entry)
+    }
+
+    /// How many blocks of this import are stored, as it goes on. A block that comes twice counts twice.
+    pub(crate) fn stored_blocks(&self) -> Arc<AtomicU64> {
+        self.blocks.clone()
     }
 
     /// Imports a symlink.

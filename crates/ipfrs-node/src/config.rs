@@ -6,6 +6,8 @@ use ipfrs_stream::StreamingConfig;
 use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
+use crate::UploadConfig;
+
 /// Everything that the Node reads, by section.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeConfig {
@@ -19,6 +21,8 @@ pub struct NodeConfig {
     pub import: ImportConfig,
     /// `[streaming]`.
     pub streaming: StreamingConfig,
+    /// `[upload]`.
+    pub upload: UploadConfig,
 }
 
 impl NodeConfig {
@@ -30,7 +34,8 @@ impl NodeConfig {
         self.batch.validate()?;
         self.cache.validate()?;
         self.concurrency.validate()?;
-        self.streaming.validate()
+        self.streaming.validate()?;
+        self.upload.validate()
     }
 }
 

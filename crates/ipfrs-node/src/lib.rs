@@ -11,7 +11,9 @@ mod identity;
 mod metered;
 mod metrics;
 mod node;
+mod operations;
 mod path;
+mod uploads;
 
 pub use add::{AddOptions, AddSession, Added};
 pub use blocks::{BatchPut, BatchPutOutcome, BlockFormat, PutBlock, TransactionStatus};
@@ -24,4 +26,6 @@ pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Profile};
 pub use metrics::CacheMeter;
 pub use node::{Node, Room};
+pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use path::ContentPath;
+pub use uploads::{UploadConfig, UploadOptions, Uploaded};

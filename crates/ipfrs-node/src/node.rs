@@ -17,6 +17,7 @@ use crate::files::PathCache;
 use crate::identity::Identity;
 use crate::metered::Metered;
 use crate::metrics::{CacheMeter, Metrics};
+use crate::operations::Operations;
 
 /// Longest that a request waits for others to end.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
@@ -45,6 +46,7 @@ pub(crate) struct Inner {
     whole_bodies: Arc<Semaphore>,
     identity: Identity,
     bandwidth: Bandwidth,
+    pub(crate) operations: Operations,
     repo: PathBuf,
 }
 
@@ -103,6 +105,7 @@ impl Node {
             metrics,
             identity,
             bandwidth: Bandwidth::default(),
+            operations: Operations::default(),
             repo,
         };
         Ok(Self { inner: Arc::new(inner) })

@@ -5,7 +5,9 @@ mod settings;
 
 use ipfrs_core::Result;
 use ipfrs_http::GatewayConfig;
-use ipfrs_node::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig, StoreConfig, StreamingConfig};
+use ipfrs_node::{
+    BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig, StoreConfig, StreamingConfig, UploadConfig,
+};
 
 use crate::{LogConfig, ServerConfig};
 use keys::keys_of;
@@ -51,6 +53,8 @@ sections! {
     store: StoreConfig,
     /// `[import]`: what `add` does where a request does not say.
     import: ImportConfig,
+    /// `[upload]`: bounds of uploads of single files.
+    upload: UploadConfig,
     /// `[gateway]`: limits of the gateway.
     gateway: GatewayConfig,
     /// `[log]`: what is logged, and how.
@@ -90,6 +94,7 @@ impl Config {
             concurrency: self.concurrency.clone(),
             import: self.import.clone(),
             streaming: self.streaming.clone(),
+            upload: self.upload.clone(),
         }
     }
 }

@@ -1,0 +1,98 @@
+//! Uploads of single files.
+
+mod config;
+mod options;
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_unixfs::Attributes;
+
+pub use config::UploadConfig;
+pub use options::UploadOptions;
+
+use crate::Node;
+use crate::operations::{Operation, OperationId, OperationKind};
+
+/// A file that was uploaded: it is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uploaded {
+    /// Its content ID, or that of the directory that it was put into.
+    pub cid: Cid,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Blocks of its DAG, and of the directory; one that is linked twice counts twice.
+    pub blocks: u64,
+}
+
+impl Node {
+    /// Imports one file while it streams in, as the operation `id`. `length` is how long the file is going to be, where
+    /// that is known. When the future is dropped the upload has failed; blocks that were written stay unreferenced.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when the ID is taken, [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)
+    /// over `upload.max_bytes`; else what the content, the options or the store fail with.
+    pub async fn upload<S>(
+        &self,
+        options: &UploadOptions,
+        id: OperationId,
+        length: Option<u64>,
+        content: S,
+    ) -> Result<Uploaded>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        let config = &self.inner.config.upload;
+        check_length(length.unwrap_or(0), config)?;
+        self.import_options(&options.import()?)?;
+        let operation = self.inner.operations.begin(id, OperationKind::Upload, 0, length)?;
+        let mut taken = 0;
+        let bounded = content.map(|piece| {
+            let piece = piece?;
+            taken += piece.len() as u64;
+            check_length(taken, config).map(|()| piece)
+        });
+        self.import_upload(options, &operation, bounded).await
+    }
+
+    /// Imports one file. Its end, good or bad, is that of the operation.
+    async fn import_upload<S>(&self, options: &UploadOptions, operation: &Operation, content: S) -> Result<Uploaded>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        let imported = self.import_file(options, operation, content).await;
+        match &imported {
+            Ok(file) => operation.done(file.cid, file.size, file.blocks),
+            Err(e) => operation.fail(e),
+        }
+        imported
+    }
+
+    async fn import_file<S>(&self, options: &UploadOptions, operation: &Operation, content: S) -> Result<Uploaded>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        let mut session = self.add(options.import()?).await?;
+        let blocks = session.stored_blocks();
+        // A name is a path of the import only where there is a directory to hold it.
+        let path = options.filename.as_deref().filter(|_| options.wrap).unwrap_or_default();
+        let mut size = 0;
+        let progress = |bytes| {
+            size = bytes;
+            operation.advance(bytes, blocks.load(Ordering::Relaxed));
+        };
+        session.file(path, Attributes::default(), content, progress).await?;
+        let added = session.finish().await?;
+        let root = added.last().ok_or_else(|| Error::internal("an import without a root"))?;
+        Ok(Uploaded { cid: root.cid, size, blocks: blocks.load(Ordering::Relaxed) })
+    }
+}
+
+fn check_length(bytes: u64, config: &UploadConfig) -> Result<()> {
+    if bytes <= config.max_bytes {
+        return Ok(());
+    }
+    Err(Error::too_large(format!("the upload is over the limit of {} bytes (upload.max_bytes)", config.max_bytes)))
+}

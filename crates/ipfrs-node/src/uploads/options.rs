@@ -1,0 +1,76 @@
+//! What a client asks of an upload.
+
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::AddOptions;
+
+/// Longest file name (`NAME_MAX` on Linux).
+const MAX_NAME_BYTES: usize = 255;
+
+/// What a client asks of an upload. What is `None` follows from the profile, as in `add`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UploadOptions {
+    /// The name of the file.
+    pub filename: Option<String>,
+    /// Puts the file into a directory.
+    pub wrap: bool,
+    /// Keeps the content from being collected.
+    pub pin: bool,
+    /// CID version, 0 or 1.
+    pub cid_version: Option<u64>,
+    /// Whether leaves are raw blocks.
+    pub raw_leaves: Option<bool>,
+    /// How the file is cut into chunks: `size-262144`.
+    pub chunker: Option<String>,
+    /// Name of the hash function.
+    pub hash: Option<String>,
+    /// Name of the set of defaults.
+    pub profile: Option<String>,
+}
+
+impl Default for UploadOptions {
+    fn default() -> Self {
+        Self {
+            filename: None,
+            wrap: false,
+            pin: true,
+            cid_version: None,
+            raw_leaves: None,
+            chunker: None,
+            hash: None,
+            profile: None,
+        }
+    }
+}
+
+impl UploadOptions {
+    /// The import that was asked for.
+    pub(crate) fn import(&self) -> Result<AddOptions> {
+        if let Some(name) = &self.filename {
+            check_name(name)?;
+        }
+        Ok(AddOptions {
+            profile: self.profile.as_deref().map(str::parse).transpose()?,
+            cid_version: self.cid_version,
+            raw_leaves: self.raw_leaves,
+            chunker: self.chunker.as_deref().map(str::parse).transpose()?,
+            hash: self.hash.as_deref().map(HashFunction::from_name).transpose()?,
+            wrap_with_directory: self.wrap,
+            ..AddOptions::default()
+        })
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let why = match name {
+        "" | "." | ".." => "it names no file",
+        name if name.contains(['/', '\0']) => "a name has neither slashes nor NUL bytes",
+        name if name.len() > MAX_NAME_BYTES => "it is longer than 255 bytes",
+        _ => return Ok(()),
+    };
+    let shown: String = name.chars().take(MAX_NAME_BYTES).collect();
+    Err(Error::invalid(format!("invalid filename {shown:?}: {why}")))
+}
