@@ -3,16 +3,19 @@
 //! * [`PackStore`] keeps blocks in append-only, memory-mapped pack files (CARv1) with an index in redb. Acknowledged
 //!   means durable.
 //! * [`MemoryStore`] keeps them in memory, for tests and for gateways that only pass content on.
+//! * [`Pins`] say which of them a collection of garbage must keep.
 
 mod config;
 mod mapping;
 mod memory;
 mod overlay;
 mod pack;
+mod pins;
 mod store;
 
 pub use config::{Durability, Engine, StoreConfig};
-pub use mapping::{MappedSlice, Mappings};
+pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
 pub use pack::{PackOptions, PackStore};
+pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
 pub use store::{BlockStore, BlockStoreExt, PutMode, RESERVED_CODEC, Spared, Stats, Stored};

@@ -1,7 +1,7 @@
 //! Files mapped into memory, and the table that tells which memory is a view of which file, so that a socket can send
 //! from the file instead of from memory.
 //!
-//! All `unsafe` of this crate is here. It rests on these facts:
+//! All `unsafe` of this crate is here and in `fault`. It rests on these facts:
 //!
 //! 1. A [`MappedFile`] maps its file once, at full capacity, and unmaps it when it is dropped. Every slice that is
 //!    handed out ([`FileSlice`]) holds an `Arc` of it, so the memory outlives the slice.
@@ -10,9 +10,12 @@
 //!    mapping reaches beyond the end of the file; touching that part would raise SIGBUS, so nothing does.)
 //! 3. A mapped file is in the table of [`Mappings`] from before its first slice until after its last one.
 //!
-//! What no program can exclude is that somebody else truncates or rewrites the file: reading a page that is gone raises
-//! SIGBUS. See `docs/DESIGN.md`, "Hazards".
+//! What no program can exclude is that somebody else truncates or rewrites the file. A page that is gone is noticed when
+//! it is read ([`fault`]), a length that shrank when a slice is asked for ([`MappedFile::is_intact`]). See
+//! `docs/DESIGN.md`, "Hazards".
 #![allow(unsafe_code)]
+
+mod fault;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,10 +27,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use parking_lot::RwLock;
 
+pub use self::fault::Sending;
+use self::fault::{Faults, Region as Protected};
+
 /// The mapped files of a store: a shared table from address ranges to files. Cloning shares the table.
 #[derive(Debug, Clone, Default)]
 pub struct Mappings {
     by_start: Arc<RwLock<BTreeMap<usize, Region>>>,
+    faults: Arc<Faults>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -69,6 +76,22 @@ impl Mappings {
         Some(MappedSlice { file, offset: (start - base) as u64 })
     }
 
+    /// A number that changes when bytes of a mapped file turn out to be gone, because somebody truncated it or its disk
+    /// failed. In slices that were taken before, zeros may be in their place from then on. Whoever compares the number
+    /// after copying or decoding bytes with what it was before they were asked for knows whether they can be trusted.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.faults.count()
+    }
+
+    /// Announces that slices will be handed to the kernel, from where nothing can be taken back: as long as the answer
+    /// lives, nothing that they show turns to zeros. `None` when [`faults`](Self::faults) is not `seen` any more; then
+    /// they may show zeros already. To be held for a system call that does not block, and while no slice is read.
+    #[must_use]
+    pub fn sending(&self, seen: u64) -> Option<Sending<'_>> {
+        self.faults.sending(seen)
+    }
+
     fn register(&self, start: usize, region: Region) {
         self.by_start.write().insert(start, region);
     }
@@ -81,6 +104,8 @@ impl Mappings {
 /// A file that is mapped once, read-only, at its full capacity, and grows under the mapping.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
+    // Before the mapping: fields are dropped in this order.
+    protected: Protected,
     map: MmapRaw,
     file: File,
     readable: AtomicU64,
@@ -91,9 +116,12 @@ impl MappedFile {
     /// Maps the first `capacity` bytes of `file`, of which `readable` are there now and will never change.
     pub(crate) fn new(file: File, capacity: usize, readable: u64, mappings: &Mappings) -> io::Result<Self> {
         let map = MmapOptions::new().len(capacity.max(1)).map_raw_read_only(&file)?;
+        // SAFETY: the mapping begins there, has that length, and is dropped after `protected`. Its readers know that a
+        // slice may show zeros once `faults` has changed.
+        let protected = unsafe { Protected::protect(map.as_ptr(), map.len(), &mappings.faults)? };
         let start = map.as_ptr().addr();
         mappings.register(start, Region { end: start + map.len(), fd: file.as_raw_fd() });
-        Ok(Self { map, file, readable: AtomicU64::new(readable), mappings: mappings.clone() })
+        Ok(Self { protected, map, file, readable: AtomicU64::new(readable), mappings: mappings.clone() })
     }
 
     /// The file itself.
@@ -109,6 +137,29 @@ impl MappedFile {
     /// Length of the part that slices may be taken of, in bytes.
     pub(crate) fn readable(&self) -> u64 {
         self.readable.load(Ordering::Acquire)
+    }
+
+    /// Whether the readable part is still there, as far as is known: nobody has met a page that is gone, and the file is
+    /// not shorter than it should be. (Within its last page, a file that was truncated shows zeros and raises nothing.)
+    /// Once `false`, it stays so.
+    pub(crate) fn is_intact(&self) -> bool {
+        if self.protected.is_hurt() {
+            return false;
+        }
+        if self.is_too_short() && self.is_too_short() {
+            self.protected.hurt();
+            return false;
+        }
+        true
+    }
+
+    /// Whether the file is shorter than its readable part. The writer may lengthen both, or shorten both, meanwhile;
+    /// doing both at once makes this wrong, but not twice in a row.
+    fn is_too_short(&self) -> bool {
+        let before = self.readable();
+        // A file whose length cannot be asked for is not known to be hurt.
+        let Ok(status) = rustix::fs::fstat(&self.file) else { return false };
+        u64::try_from(status.st_size).unwrap_or(0) < before.min(self.readable())
     }
 
     /// Lets slices be taken of the first `end` bytes. They must have been written, and must not change any more. A
@@ -210,7 +261,8 @@ impl FileSlice {
 impl AsRef<[u8]> for FileSlice {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: `MappedFile::slice` checked that `offset + len` is within the map and within the readable part, whose
-        // bytes are in the file and never change (fact 2); the map lives as long as `self` (fact 1).
+        // bytes are in the file and never change (fact 2); the map lives as long as `self` (fact 1). Where somebody else
+        // truncated the file, zeros are mapped in its place, so the memory stays readable (`fault`).
         unsafe { std::slice::from_raw_parts(self.file.map.as_ptr().add(self.offset), self.len) }
     }
 }
@@ -273,8 +325,10 @@ mod tests {
         assert!(slice.is_resident());
         slice.read_through().unwrap();
 
+        assert!(file.is_intact());
         file.file().set_len(4_096).unwrap();
         assert!(!slice.is_resident());
         assert!(slice.populate().is_err());
+        assert!(!file.is_intact());
     }
 }
