@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipfrs_core::{Error, Result};
 
@@ -22,6 +23,8 @@ pub(super) struct Pack {
     number: u32,
     path: PathBuf,
     map: Arc<MappedFile>,
+    /// Whether the log says that somebody truncated it.
+    is_reported: AtomicBool,
 }
 
 /// A pack as it was found in the directory, before anything in it is trusted.
@@ -63,7 +66,7 @@ impl Pack {
         };
         // Half a pack must not stand in the way of the next try.
         let map = begin().inspect_err(|_| drop(fs::remove_file(&path))).map_err(failed)?;
-        Ok(Self { number, path, map: Arc::new(map) })
+        Ok(Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false) })
     }
 
     /// Maps a pack that was found sound, with room for `capacity` bytes.
@@ -71,7 +74,7 @@ impl Pack {
         let FoundPack { number, path, file, len } = found;
         let map = MappedFile::new(file, capacity.max(len) as usize, u64::from(len), mappings)
             .map_err(|error| cannot("map", &path, error))?;
-        Ok(Self { number, path, map: Arc::new(map) })
+        Ok(Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false) })
     }
 
     /// Its number.
@@ -99,6 +102,38 @@ impl Pack {
         self.map.capacity() - self.map.readable()
     }
 
+    /// Whether slices of it can be given out. Not when somebody else truncated it, or its disk failed: then its blocks are
+    /// for [`read_verified`](super::verified::read_verified). The log says so once.
+    pub(super) fn is_intact(&self) -> bool {
+        if self.map.is_intact() {
+            return true;
+        }
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
+            let length = self.file().metadata().map_or(0, |metadata| metadata.len());
+            tracing::error!(
+                pack = %self.path.display(), length, written = self.end(),
+                "a part of this pack is gone: another program has truncated it, or its disk fails. What is left of it is \
+                 verified whenever it is read; connections that may have sent wrong bytes are reset. Restore the file \
+                 from a copy, or restart to go on without what is lost"
+            );
+        }
+        false
+    }
+
+    /// Refuses to append to a file whose length is not what was written: somebody else changed it.
+    pub(super) fn check_length(&self) -> Result<()> {
+        let failed = |error| cannot("read the length of", &self.path, error);
+        let (length, end) = (self.file().metadata().map_err(failed)?.len(), u64::from(self.end()));
+        if length == end {
+            return Ok(());
+        }
+        Err(Error::corrupt(format!(
+            "{} has {length} bytes where {end} were written: another program has changed it; restore it from a copy, or \
+             restart to go on with what is left",
+            self.path.display()
+        )))
+    }
+
     /// Writes at the end, without publishing. What a failed write left behind is for [`Self::cut`].
     pub(super) fn append(&self, slices: &mut [IoSlice<'_>]) -> Result<()> {
         write_all_at(self.file(), slices, u64::from(self.end())).map_err(|error| cannot("write", &self.path, error))
@@ -117,6 +152,10 @@ impl Pack {
     /// Takes away what was appended after `end`, durably; the index must name nothing of it.
     pub(super) fn cut(&self, end: u32) -> Result<()> {
         self.publish(end);
+        // Lengthening a file that somebody else truncated would make zeros of what is gone.
+        if !self.is_intact() {
+            return self.check_length();
+        }
         let cut = self.file().set_len(u64::from(end)).and_then(|()| self.file().sync_data());
         cut.map_err(|error| cannot("cut", &self.path, error))
     }

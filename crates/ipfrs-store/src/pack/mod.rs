@@ -21,6 +21,7 @@ mod record;
 mod recovery;
 mod scan;
 mod shared;
+mod verified;
 mod writer;
 
 use std::path::Path;
@@ -54,6 +55,9 @@ pub struct PackOptions {
     pub cache_enabled: bool,
     /// How many locations are cached, at about 128 bytes each.
     pub cache_entries: usize,
+    /// Whether every block is copied out of its pack and compared with its content ID when it is read. Costs a hash and a
+    /// copy for each read; blocks are never slices of mapped files then.
+    pub verify_on_read: bool,
     /// What another process that wants the store is told about this one, e.g. `ipfrs-cli gateway start`.
     pub holder: String,
 }
@@ -65,6 +69,7 @@ impl Default for PackOptions {
             durability: Durability::default(),
             cache_enabled: true,
             cache_entries: 256 * 1024,
+            verify_on_read: false,
             holder: "a program with a block store".to_owned(),
         }
     }

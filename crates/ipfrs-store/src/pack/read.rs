@@ -1,14 +1,18 @@
 //! Lookups: from a CID to bytes that are in memory.
 
 use std::collections::VecDeque;
+use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes, identity_payload};
 
 use super::PackStore;
+use super::file::Pack;
 use super::group::again;
+use super::lock::cannot;
 use super::record::{Key, Location, key_of};
 use super::shared::Shared;
+use super::verified::read_verified;
 use crate::mapping::FileSlice;
 
 /// Blocks that are looked up together.
@@ -21,19 +25,21 @@ const AHEAD_BYTES: usize = 2 * 1024 * 1024;
 pub(super) const PAGE_BLOCKS: usize = 1_000;
 
 /// The section of a block, prefix included.
-pub(super) struct Record {
+struct Record {
     slice: FileSlice,
     prefix: usize,
 }
 
 impl Record {
-    /// Whether [`Self::into_bytes`] would find it in memory.
-    pub(super) fn is_resident(&self) -> bool {
-        self.slice.is_resident()
+    /// The section at `location`, which may have to be read from the disk yet.
+    fn of(pack: &Pack, location: Location) -> Result<Self> {
+        let prefix = usize::from(location.prefix);
+        let start = location.offset.saturating_sub(u32::from(location.prefix));
+        Ok(Self { slice: pack.slice(start, prefix + location.len as usize)?, prefix })
     }
 
     /// The data, when the section is indeed about `key`: an index of other packs must not make wrong bytes of them.
-    pub(super) fn into_bytes(self, key: &[u8]) -> Result<Bytes> {
+    fn into_bytes(self, key: &[u8]) -> Result<Bytes> {
         // The binary CID ends with the multihash, and the prefix with the CID.
         if !self.slice.as_ref().get(..self.prefix).is_some_and(|prefix| prefix.ends_with(key)) {
             return Err(Error::corrupt(
@@ -46,24 +52,41 @@ impl Record {
 }
 
 impl Shared {
-    /// The section at `location`, which may have to be read from the disk yet.
-    pub(super) fn record(&self, location: Location) -> Result<Record> {
+    /// The block at `location`, where it can be given out at once: as a slice of its pack that is in memory.
+    pub(super) fn resident(&self, location: Location, key: &[u8]) -> Result<Option<Bytes>> {
+        if self.options.verify_on_read {
+            return Ok(None);
+        }
         let pack = self.pack(location.pack)?;
-        let prefix = usize::from(location.prefix);
-        let start = location.offset.saturating_sub(u32::from(location.prefix));
-        Ok(Record { slice: pack.slice(start, prefix + location.len as usize)?, prefix })
+        if !pack.is_intact() {
+            return Ok(None);
+        }
+        let record = Record::of(&pack, location)?;
+        if !record.slice.is_resident() {
+            return Ok(None);
+        }
+        match record.into_bytes(key) {
+            // What was compared may have been gone.
+            Err(_) if !pack.is_intact() => Ok(None),
+            data => data.map(Some),
+        }
     }
 
-    /// Brings a section into memory, if it is not there; waits for the disk.
+    /// The block at `location`, brought into memory if it is not there; waits for the disk.
     pub(super) fn load(&self, location: Location, key: &[u8]) -> Result<Bytes> {
-        let record = self.record(location)?;
-        if !record.is_resident() {
-            record.slice.populate().map_err(|error| {
-                let dir = self.packs_dir();
-                Error::io(format_args!("cannot read a block of pack {} in {}", location.pack, dir.display()), error)
-            })?;
+        let pack = self.pack(location.pack)?;
+        if self.options.verify_on_read || !pack.is_intact() {
+            return read_verified(&pack, location, key);
         }
-        record.into_bytes(key)
+        let record = Record::of(&pack, location)?;
+        let loaded = match record.slice.is_resident() {
+            true => Ok(()),
+            false => record.slice.populate().map_err(|error| cannot("read", pack.path(), error)),
+        };
+        match loaded.and_then(|()| record.into_bytes(key)) {
+            Err(_) if !pack.is_intact() => read_verified(&pack, location, key),
+            data => data,
+        }
     }
 
     /// Asks the index for `keys`, and remembers what it says; waits for the disk.
@@ -89,9 +112,11 @@ impl Shared {
     }
 
     fn cid_in_prefix(&self, location: Location) -> Result<Cid> {
-        let record = self.record(Location { len: 0, ..location })?;
-        record.slice.populate().map_err(|error| Error::io("cannot read the prefix of a block", error))?;
-        let (_, cid) = unsigned_varint::decode::u64(record.slice.as_ref())
+        let pack = self.pack(location.pack)?;
+        let mut prefix = vec![0; usize::from(location.prefix)];
+        let start = u64::from(location.offset.saturating_sub(u32::from(location.prefix)));
+        pack.file().read_exact_at(&mut prefix, start).map_err(|error| cannot("read", pack.path(), error))?;
+        let (_, cid) = unsigned_varint::decode::u64(&prefix)
             .map_err(|error| Error::corrupt(format!("a section of pack {} is malformed: {error}", location.pack)))?;
         cid_from_bytes(cid)
     }
@@ -122,9 +147,8 @@ impl PackStore {
                 })
                 .await;
         };
-        let record = self.shared.record(location)?;
-        if record.is_resident() {
-            return record.into_bytes(&key).map(Some);
+        if let Some(data) = self.shared.resident(location, &key)? {
+            return Ok(Some(data));
         }
         self.blocking(move |shared| shared.load(location, &key).map(Some)).await
     }
@@ -241,12 +265,12 @@ fn take_resident(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> VecDeque<Ite
             Known::Absent => Ok(None),
             Known::Unknowable(error) => Err(error),
             Known::Payload(payload) => Ok(Some(payload)),
-            Known::At(location) => match shared.record(location) {
-                Ok(record) if !record.is_resident() => {
+            Known::At(location) => match shared.resident(location, &key) {
+                Ok(None) => {
                     wanted.push_front(Wanted { cid, key, known: Known::At(location) });
                     break;
                 }
-                record => record.and_then(|record| record.into_bytes(&key)).map(Some),
+                data => data,
             },
             Known::Nothing => {
                 wanted.push_front(Wanted { cid, key, known });

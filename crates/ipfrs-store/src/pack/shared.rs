@@ -191,9 +191,10 @@ impl Shared {
         self.packs.write().insert(pack.number(), pack);
     }
 
-    /// How often blocks have gone away.
+    /// How often blocks have gone away, or bytes of slices that were given out.
     pub(super) fn removals(&self) -> u64 {
-        self.removals.load(Ordering::Acquire)
+        // Neither ever shrinks: the sum changes when one of them does.
+        self.removals.load(Ordering::Acquire) + self.mappings.faults()
     }
 
     /// Blocks have gone away; to be called before anybody is told so.

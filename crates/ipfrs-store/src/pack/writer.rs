@@ -256,6 +256,9 @@ impl Writer {
             return Err(again(why));
         }
         let Some(pack) = self.active.clone() else { return Err(Error::internal("there is no pack to write to")) };
+        if let Err(error) = pack.check_length() {
+            return Err(self.fail(&error));
+        }
         let start = pack.end();
         let end = start + batch.bytes() as u32;
         if let Err(error) = pack.append(&mut batch.slices()) {

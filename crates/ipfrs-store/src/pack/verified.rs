@@ -1,0 +1,58 @@
+//! Reading a block with suspicion: copied out of the file and compared with its content ID.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use bytes::Bytes;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Error, Multihash, Result, cid_from_bytes};
+
+use super::file::Pack;
+use super::lock::cannot;
+use super::record::Location;
+
+/// The block with this key, if it is what the key says, in memory of its own: nothing that happens to the pack later
+/// changes it. Waits for the disk, and hashes.
+///
+/// # Errors
+/// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names the block and its pack.
+pub(super) fn read_verified(pack: &Pack, location: Location, key: &[u8]) -> Result<Bytes> {
+    let prefix = usize::from(location.prefix);
+    let start = u64::from(location.offset).saturating_sub(prefix as u64);
+    let mut section = vec![0; prefix + location.len as usize];
+    if let Err(error) = pack.file().read_exact_at(&mut section, start) {
+        if error.kind() != io::ErrorKind::UnexpectedEof {
+            return Err(cannot("read", pack.path(), error));
+        }
+        let (block, path) = (name(location, key, &[]), pack.path().display());
+        return Err(Error::corrupt(format!(
+            "{path} ends before block {block}, which was stored at {start}: another program has truncated it; restore it \
+             from a copy, or restart to go on without what is lost"
+        )));
+    }
+    let section = Bytes::from(section);
+    let data = section.slice(prefix..);
+    let hash = Multihash::from_bytes(key)
+        .map_err(|error| Error::corrupt("the index holds a malformed multihash").with_source(error))?;
+    let is_right = section[..prefix].ends_with(key) && HashFunction::from_code(hash.code())?.digest(&data)? == hash;
+    if is_right {
+        return Ok(data);
+    }
+    let (block, path) = (name(location, key, &section[..prefix]), pack.path().display());
+    Err(Error::corrupt(format!(
+        "block {block} in {path} at {start} is not what its content ID says: the file was changed or its disk is failing; \
+         restore it from a copy, or delete the block and add it again"
+    )))
+}
+
+/// The block's content ID as text, or what is known of it.
+fn name(location: Location, key: &[u8], prefix: &[u8]) -> String {
+    let in_prefix = || {
+        let (_, cid) = unsigned_varint::decode::u64(prefix).ok()?;
+        cid.ends_with(key).then(|| cid_from_bytes(cid).ok()).flatten()
+    };
+    match location.cid(key).ok().flatten().or_else(in_prefix) {
+        Some(cid) => cid.to_string(),
+        None => format!("with the multihash {}", ipfrs_core::Base::Base58Btc.encode(key)),
+    }
+}
