@@ -9,3 +9,4 @@ mod fixture;
 mod layout;
 mod model;
 mod recovery;
+mod truncation;

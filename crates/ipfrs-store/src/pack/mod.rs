@@ -10,6 +10,7 @@
 //! nothing behind.
 
 mod cache;
+mod changes;
 mod file;
 mod group;
 mod index;
@@ -19,6 +20,7 @@ mod queue;
 mod read;
 mod record;
 mod recovery;
+mod replay;
 mod scan;
 mod shared;
 mod verified;
@@ -186,6 +188,7 @@ impl BlockStore for PackStore {
     }
 
     fn mappings(&self) -> Option<Mappings> {
-        Some(self.shared.mappings.clone())
+        // Of what is verified, copies are given out.
+        (!self.shared.options.verify_on_read).then(|| self.shared.mappings.clone())
     }
 }

@@ -1,0 +1,182 @@
+//! Packs that another program truncates or changes under an open store.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use ipfrs_core::{Block, ErrorKind};
+use ipfrs_store::{BlockStore, BlockStoreExt, PackOptions, PackStore};
+
+use crate::fixture::{assert_holds, assert_lacks, block, cids, open_small, put_all, random_block, random_blocks};
+
+fn truncate(path: &Path, len: u64) {
+    OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
+}
+
+fn pack(dir: &Path, number: u32) -> std::path::PathBuf {
+    dir.join(format!("packs/{number:08}.car"))
+}
+
+/// What each block is now: its bytes, or an error that names its pack.
+async fn read(store: &PackStore, blocks: &[Block], pack: &Path) -> Vec<Option<Bytes>> {
+    let mut single = Vec::new();
+    for block in blocks {
+        single.push(expect_corrupt(store.get(block.cid()).await.map(Option::unwrap), pack));
+    }
+    let many = store.get_many(cids(blocks)).map(|item| expect_corrupt(item.map(|(_, data)| data.unwrap()), pack));
+    assert_eq!(many.collect::<Vec<_>>().await, single);
+    single
+}
+
+fn expect_corrupt(read: ipfrs_core::Result<Bytes>, pack: &Path) -> Option<Bytes> {
+    match read {
+        Ok(data) => Some(data),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            assert!(error.to_string().contains(pack.to_str().unwrap()), "{error}");
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn reading_slices_while_their_pack_is_truncated_ends_nothing_and_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    let blocks = vec![block(vec![7; 1 << 20]); 1].into_iter().chain((0..15).map(|_| random_block(1 << 20)));
+    let blocks: Vec<_> = blocks.collect();
+    put_all(&store, &blocks).await;
+    let mut slices = Vec::new();
+    for block in &blocks {
+        slices.push(store.get(block.cid()).await.unwrap().unwrap());
+    }
+    let mappings = store.mappings().unwrap();
+    let (faults, removals) = (mappings.faults(), store.removals());
+    assert_eq!(faults, 0);
+
+    let is_truncated = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..4 {
+            let (mappings, blocks, slices, is_truncated) = (&mappings, &blocks, &slices, &is_truncated);
+            scope.spawn(move || {
+                // Every page of every slice, from before the truncation until after it.
+                let mut rounds_after = 0;
+                while rounds_after < 2 {
+                    rounds_after += usize::from(is_truncated.load(Ordering::SeqCst));
+                    for turn in 0..blocks.len() {
+                        let place = (turn * 7 + reader * 5) % blocks.len();
+                        let copy = Bytes::copy_from_slice(&slices[place]);
+                        assert!(copy == blocks[place].data() || mappings.faults() > faults, "unnoticed");
+                    }
+                }
+            });
+        }
+        // In many steps, each at a page's beginning: what is cut within a page raises nothing.
+        for pages in (0..2_048_u64).rev().step_by(16) {
+            truncate(&pack(dir.path(), 1), pages * 4_096);
+        }
+        is_truncated.store(true, Ordering::SeqCst);
+    });
+    assert!(mappings.faults() > faults);
+    assert!(store.removals() > removals);
+    assert_eq!(read(&store, &blocks, &pack(dir.path(), 1)).await, vec![None; blocks.len()]);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_truncated_pack_and_all_other_packs_are_read_and_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let blocks = random_blocks(60, 10_000);
+    for block in &blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+    }
+    let first = pack(dir.path(), 1);
+    let before = store.removals();
+    // Within a page, which no signal tells of, and within a block.
+    let len = std::fs::metadata(&first).unwrap().len();
+    truncate(&first, len - 1);
+    let found = read(&store, &blocks, &first).await;
+    let lost = found.iter().filter(|data| data.is_none()).count();
+    assert_eq!(lost, 1);
+    assert!(blocks.iter().zip(&found).all(|(block, data)| data.as_ref().is_none_or(|data| data == block.data())));
+    assert!(store.removals() > before);
+    // What is verified is a copy: no slice of that pack is given out any more.
+    let mappings = store.mappings().unwrap();
+    assert!(mappings.locate(found[0].as_ref().unwrap()).is_none());
+    assert!(mappings.locate(found.last().unwrap().as_ref().unwrap()).is_some());
+
+    let more = random_blocks(20, 10_000);
+    put_all(&store, &more).await;
+    store.check().unwrap();
+    store.close().await.unwrap();
+    let store = open_small(dir.path());
+    let (lost, kept): (Vec<_>, Vec<_>) = blocks.iter().zip(&found).partition(|(_, data)| data.is_none());
+    let blocks = |pairs: Vec<(&Block, _)>| pairs.into_iter().map(|(block, _)| block.clone()).collect::<Vec<_>>();
+    assert_lacks(&store, &blocks(lost)).await;
+    assert_holds(&store, &[blocks(kept), more].concat()).await;
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_appended_to_a_pack_that_somebody_changed() {
+    for change in [-3_000_i64, -1, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open_small(dir.path());
+        let kept = random_blocks(3, 4_000);
+        put_all(&store, &kept).await;
+        let last = random_block(2_000);
+        put_all(&store, std::slice::from_ref(&last)).await;
+        let path = pack(dir.path(), 1);
+        let changed = std::fs::metadata(&path).unwrap().len().checked_add_signed(change).unwrap();
+        truncate(&path, changed);
+        for _ in 0..2 {
+            let refused = store.put(random_block(100)).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unavailable);
+            assert!(refused.to_string().contains(path.to_str().unwrap()), "{refused}");
+        }
+        assert!(store.check().is_err());
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), changed);
+        assert_holds(&store, &kept[..2]).await;
+        drop(store.close().await);
+        let store = open_small(dir.path());
+        assert_holds(&store, &kept[..2]).await;
+        put_all(&store, &[last]).await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_verifying_store_never_gives_changed_bytes() {
+    use std::os::unix::fs::FileExt;
+
+    let dir = tempfile::tempdir().unwrap();
+    let options = PackOptions { verify_on_read: true, ..PackOptions::default() };
+    let store = PackStore::open(dir.path(), options).unwrap();
+    let blocks = random_blocks(6, 10_000);
+    put_all(&store, &blocks).await;
+    assert_holds(&store, &blocks).await;
+    let held = store.get(blocks[2].cid()).await.unwrap().unwrap();
+    assert!(store.mappings().is_none());
+
+    let path = pack(dir.path(), 1);
+    let content = std::fs::read(&path).unwrap();
+    let data = blocks[2].data();
+    let at = content.windows(data.len()).position(|window| window == data).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    // In the data, and in the content ID before it.
+    for at in [at + data.len() / 2, at - 1] {
+        file.write_all_at(&[!content[at]], at as u64).unwrap();
+        let found = read(&store, &blocks, &path).await;
+        assert_eq!(found.iter().position(Option::is_none), Some(2));
+        assert_eq!(found.iter().flatten().count(), 5);
+        let error = store.get(blocks[2].cid()).await.unwrap_err();
+        assert!(error.to_string().contains(&blocks[2].cid().to_string()), "{error}");
+        file.write_all_at(&[content[at]], at as u64).unwrap();
+        assert_holds(&store, &blocks).await;
+    }
+    assert_eq!(held, data);
+    store.close().await.unwrap();
+}
