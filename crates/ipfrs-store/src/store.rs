@@ -47,6 +47,9 @@ pub struct Stats {
     pub payload_bytes: u64,
     /// Bytes taken on disk, framing, index and dead blocks included; 0 for engines without a disk.
     pub disk_bytes: u64,
+    /// Bytes on disk that hold nothing any more: what [`BlockStore::compact`] can give back at most. Deletions that must
+    /// be remembered are not counted; 0 for engines without a disk.
+    pub dead_bytes: u64,
     /// Lookups answered from the in-memory location cache since the store was opened.
     pub cache_hits: u64,
     /// Lookups that had to read the index since the store was opened.

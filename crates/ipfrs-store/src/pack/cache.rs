@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use quick_cache::sync::Cache;
 
-use super::index::Changes;
+use super::changes::Changes;
 use super::record::{Key, Location};
 
 /// Approximate memory of an entry: key, location, and what the cache keeps around them.
@@ -13,8 +13,8 @@ const ENTRY_BYTES: u64 = 128;
 
 /// Present blocks only: that a block is absent is never remembered, so a put is seen at once.
 ///
-/// A lookup that read the index before a deletion was committed must not put the old location here after it: whoever
-/// fills the cache says with which generation it began to read, and is ignored when a deletion came in between.
+/// A lookup that read the index before a deletion or a move was committed must not put the old location here after it:
+/// whoever fills the cache says with which generation it began to read, and is ignored when one came in between.
 #[derive(Debug)]
 pub(super) struct LocationCache {
     entries: Option<Cache<Key, Location>>,
@@ -23,7 +23,7 @@ pub(super) struct LocationCache {
     misses: AtomicU64,
 }
 
-/// A moment in the history of deletions.
+/// A moment in the history of deletions and moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Generation(u64);
 
@@ -51,7 +51,7 @@ impl LocationCache {
         Generation(*self.generation.read())
     }
 
-    /// Remembers what was read from the index, unless blocks were deleted since `began`.
+    /// Remembers what was read from the index, unless blocks were deleted or moved since `began`.
     pub(super) fn fill(&self, began: Generation, found: impl Iterator<Item = (Key, Location)>) {
         let Some(entries) = &self.entries else { return };
         let generation = self.generation.read();
@@ -63,11 +63,13 @@ impl LocationCache {
     /// Takes over changes that the index holds since a moment ago.
     pub(super) fn apply(&self, changes: Changes) {
         let Some(entries) = &self.entries else { return };
-        let deletes = changes.values().any(Option::is_none);
+        let ends = !changes.moved.is_empty() || changes.blocks.values().any(Option::is_none);
         let mut generation = self.generation.write();
-        *generation += u64::from(deletes);
-        for (key, location) in changes {
+        *generation += u64::from(ends);
+        for (key, location) in changes.blocks {
             match location {
+                // Nobody has asked for it: it takes no other's room, if it has none.
+                Some(location) if changes.moved.contains(&key) => drop(entries.replace(key, location, true)),
                 Some(location) => entries.insert(key, location),
                 None => drop(entries.remove(&key)),
             }
@@ -91,6 +93,8 @@ impl LocationCache {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{HashMap, HashSet};
+
     use super::*;
 
     const LOCATION: Location = Location { pack: 1, offset: 2, len: 3, prefix: 4, codec: 5 };
@@ -100,7 +104,7 @@ mod tests {
         let cache = LocationCache::new(true, 100);
         let key = || Key::from(*b"key");
         let began = cache.generation();
-        cache.apply(Changes::from([(key(), None)]));
+        cache.apply(Changes { blocks: HashMap::from([(key(), None)]), ..Changes::default() });
         cache.fill(began, [(key(), LOCATION)].into_iter());
         assert_eq!(cache.get(&key()), None);
 
@@ -110,9 +114,23 @@ mod tests {
     }
 
     #[test]
+    fn a_move_ends_what_began_before_it_and_takes_no_room_for_what_nobody_asked_for() {
+        let cache = LocationCache::new(true, 100);
+        let keys = || ["known", "unknown"].map(|key| Key::from(key.as_bytes()));
+        let began = cache.generation();
+        cache.fill(began, keys().into_iter().take(1).map(|key| (key, LOCATION)));
+        let there = Location { pack: 2, ..LOCATION };
+        let blocks = keys().into_iter().map(|key| (key, Some(there))).collect();
+        cache.apply(Changes { blocks, moved: HashSet::from(keys()), tombstone_bytes: 0 });
+        cache.fill(began, keys().into_iter().map(|key| (key, LOCATION)));
+        assert_eq!(keys().map(|key| cache.get(&key)), [Some(there), None]);
+    }
+
+    #[test]
     fn a_disabled_cache_holds_nothing() {
         let cache = LocationCache::new(false, 100);
-        cache.apply(Changes::from([(Key::from(*b"key"), Some(LOCATION))]));
+        let blocks = HashMap::from([(Key::from(*b"key"), Some(LOCATION))]);
+        cache.apply(Changes { blocks, ..Changes::default() });
         assert_eq!(cache.get(b"key"), None);
     }
 }

@@ -4,10 +4,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ipfrs_core::{Error, Result};
 
+use super::changes::PackUse;
 use super::lock::{cannot, sync_directory};
 use super::record::CAR_HEADER;
 use crate::Mappings;
@@ -25,6 +26,8 @@ pub(super) struct Pack {
     map: Arc<MappedFile>,
     /// Whether the log says that somebody truncated it.
     is_reported: AtomicBool,
+    live_bytes: AtomicU64,
+    tombstone_bytes: AtomicU64,
 }
 
 /// A pack as it was found in the directory, before anything in it is trusted.
@@ -66,7 +69,7 @@ impl Pack {
         };
         // Half a pack must not stand in the way of the next try.
         let map = begin().inspect_err(|_| drop(fs::remove_file(&path))).map_err(failed)?;
-        Ok(Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false) })
+        Ok(Self::of(number, path, map))
     }
 
     /// Maps a pack that was found sound, with room for `capacity` bytes.
@@ -74,7 +77,27 @@ impl Pack {
         let FoundPack { number, path, file, len } = found;
         let map = MappedFile::new(file, capacity.max(len) as usize, u64::from(len), mappings)
             .map_err(|error| cannot("map", &path, error))?;
-        Ok(Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false) })
+        Ok(Self::of(number, path, map))
+    }
+
+    fn of(number: u32, path: PathBuf, map: MappedFile) -> Self {
+        let (live_bytes, tombstone_bytes) = Default::default();
+        Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false), live_bytes, tombstone_bytes }
+    }
+
+    /// Takes over what the index knows of it, for [`Self::known`].
+    pub(super) fn set_known(&self, known: PackUse) {
+        self.live_bytes.store(known.live_bytes, Ordering::Relaxed);
+        self.tombstone_bytes.store(known.tombstone_bytes, Ordering::Relaxed);
+    }
+
+    /// What is in it.
+    pub(super) fn known(&self) -> PackUse {
+        PackUse {
+            covered: self.end(),
+            live_bytes: self.live_bytes.load(Ordering::Relaxed),
+            tombstone_bytes: self.tombstone_bytes.load(Ordering::Relaxed),
+        }
     }
 
     /// Its number.

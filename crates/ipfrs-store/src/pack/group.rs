@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::index::Changes;
+use super::changes::Changes;
 use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
 use crate::{Spared, Stored};
 
@@ -43,7 +43,7 @@ impl Batch {
                 continue;
             }
             let location = batch.push(block.cid(), block.data().clone());
-            batch.changes.insert(key.clone(), Some(location));
+            batch.changes.blocks.insert(key.clone(), Some(location));
             stored.push(Stored::New);
         }
         (batch, stored)
@@ -57,19 +57,17 @@ impl Batch {
         for ((hash, key), indexed) in call.hashes.iter().zip(&call.keys).zip(indexed) {
             let goes = batch.is_present(key, *indexed, before) && !(call.spared)(hash);
             if goes {
-                batch.changes.insert(key.clone(), None);
+                batch.changes.blocks.insert(key.clone(), None);
                 gone.push(key.clone());
             }
             deleted.push(goes);
         }
-        for (cid, payload) in tombstones(&gone)? {
-            batch.push(&cid, payload);
-        }
+        batch.push_tombstones(&gone)?;
         Ok((batch, deleted))
     }
 
     fn is_present(&self, key: &[u8], indexed: Option<Location>, before: &Self) -> bool {
-        match self.changes.get(key).or_else(|| before.changes.get(key)) {
+        match self.changes.blocks.get(key).or_else(|| before.changes.blocks.get(key)) {
             Some(change) => change.is_some(),
             None => indexed.is_some(),
         }
@@ -85,11 +83,22 @@ impl Batch {
         Location { pack: 0, offset: offset as u32, len: len as u32, prefix: prefix as u16, codec: pack_codec(cid) }
     }
 
+    fn push_tombstones(&mut self, keys: &[Key]) -> Result<()> {
+        let start = self.bytes;
+        for (cid, payload) in tombstones(keys)? {
+            self.push(&cid, payload);
+        }
+        self.changes.tombstone_bytes += self.bytes - start;
+        Ok(())
+    }
+
     /// Puts `next` after what is here.
-    pub(super) fn append(&mut self, next: Self) {
+    pub(super) fn append(&mut self, mut next: Self) {
         let base = self.bytes as u32;
-        let moved = |location: Location| Location { offset: location.offset + base, ..location };
-        self.changes.extend(next.changes.into_iter().map(|(key, location)| (key, location.map(moved))));
+        for location in next.changes.blocks.values_mut().flatten() {
+            location.offset += base;
+        }
+        self.changes.append(next.changes);
         self.prefixes.extend_from_slice(&next.prefixes);
         self.sections.extend(next.sections);
         self.bytes += next.bytes;
@@ -97,7 +106,7 @@ impl Batch {
 
     /// Fixes where the first section is.
     pub(super) fn place(&mut self, pack: u32, offset: u32) {
-        for location in self.changes.values_mut().flatten() {
+        for location in self.changes.blocks.values_mut().flatten() {
             location.pack = pack;
             location.offset += offset;
         }

@@ -1,8 +1,8 @@
 //! The index: which block lies where. It is derived from the packs and may be behind them, never ahead.
 //!
 //! Tables of the redb file: `blocks` maps a binary multihash to a [`Location`]; `packs` maps the number of each pack to
-//! how many of its bytes the index covers; `meta` holds the format and the totals. The position from which packs are
-//! replayed at open is the last entry of `packs`.
+//! its [`PackUse`]; `meta` holds the format and the totals. The position from which packs are replayed at open is the
+//! last entry of `packs`.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -14,23 +14,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use redb::backends::FileBackend;
-use redb::{Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition};
+use redb::{
+    Database, Durability, ReadableDatabase, ReadableTable, StorageBackend, StorageError, Table, TableDefinition,
+    WriteTransaction,
+};
 
+use super::changes::{Changes, PackUse};
 use super::index_file::IndexFile;
 use super::record::{Key, Location};
 
 const BLOCKS: TableDefinition<'_, &[u8], &[u8; 16]> = TableDefinition::new("blocks");
-const PACKS: TableDefinition<'_, u32, u32> = TableDefinition::new("packs");
+const PACKS: TableDefinition<'_, u32, (u32, u64, u64)> = TableDefinition::new("packs");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
 /// Number of the tables' format. An index of any other is rebuilt.
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 
 /// Memory that redb may use for pages, in bytes.
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
-
-/// Changes in the order in which they apply to a key: the last one counts. `None` removes.
-pub(super) type Changes = std::collections::HashMap<Key, Option<Location>>;
 
 /// How far a pack is covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,15 @@ pub(super) struct Totals {
     pub(super) blocks: u64,
     /// Their data, in bytes.
     pub(super) payload_bytes: u64,
+}
+
+/// What a commit made of the totals.
+#[derive(Debug)]
+pub(super) struct Applied {
+    /// The store's.
+    pub(super) totals: Totals,
+    /// Those of the packs for which something changed, by number.
+    pub(super) packs: BTreeMap<u32, PackUse>,
 }
 
 /// The open index.
@@ -126,16 +136,16 @@ impl Index {
         std::fs::remove_file(path).map_err(|error| super::lock::cannot("remove", path, error))
     }
 
-    /// How far each pack is covered, by number.
-    pub(super) fn covered(&self) -> Result<BTreeMap<u32, u32>> {
+    /// What is known of each pack, by number.
+    pub(super) fn packs(&self) -> Result<BTreeMap<u32, PackUse>> {
         let read = || -> Result<_, redb::Error> {
             let table = self.database.begin_read()?.open_table(PACKS)?;
-            let mut covered = BTreeMap::new();
+            let mut packs = BTreeMap::new();
             for entry in table.iter()? {
-                let (pack, offset) = entry?;
-                covered.insert(pack.value(), offset.value());
+                let (pack, known) = entry?;
+                packs.insert(pack.value(), known.value().into());
             }
-            Ok(covered)
+            Ok(packs)
         };
         read().map_err(|error| self.failed("read", error))
     }
@@ -176,17 +186,15 @@ impl Index {
 
     /// Applies `changes`, after which the index covers its packs up to `position`. With `durable`, this and everything
     /// before it survives a crash; the packs must be on the disk up to `position` then.
-    pub(super) fn apply(&self, changes: &Changes, position: Position, durable: bool) -> Result<Totals> {
+    pub(super) fn apply(&self, changes: &Changes, position: Position, durable: bool) -> Result<Applied> {
         let write = || -> Result<_, redb::Error> {
-            let mut write = self.database.begin_write()?;
-            write.set_durability(if durable { Durability::Immediate } else { Durability::None })?;
-            // Without it, opening after a crash would walk the whole file.
-            write.set_quick_repair(durable);
+            let write = self.begin_write(durable)?;
             let mut meta = write.open_table(META)?;
             let mut totals = read_totals(&meta)?;
             let mut blocks = write.open_table(BLOCKS)?;
+            let mut grown = BTreeMap::<u32, i64>::new();
             // Sorted, neighbours are changed while their page is at hand.
-            let mut sorted: Vec<_> = changes.iter().collect();
+            let mut sorted: Vec<_> = changes.blocks.iter().collect();
             sorted.sort_unstable_by_key(|(key, _)| *key);
             for (key, location) in sorted {
                 let key: &[u8] = key;
@@ -195,22 +203,47 @@ impl Index {
                     None => blocks.remove(key)?,
                 };
                 if let Some(old) = old {
+                    let old = Location::from_bytes(old.value());
                     totals.blocks -= 1;
-                    totals.payload_bytes -= u64::from(Location::from_bytes(old.value()).len);
+                    totals.payload_bytes -= u64::from(old.len);
+                    *grown.entry(old.pack).or_default() -= old.section_bytes() as i64;
                 }
                 if let Some(location) = location {
                     totals.blocks += 1;
                     totals.payload_bytes += u64::from(location.len);
+                    *grown.entry(location.pack).or_default() += location.section_bytes() as i64;
                 }
             }
             meta.insert("blocks", totals.blocks)?;
             meta.insert("payload_bytes", totals.payload_bytes)?;
-            write.open_table(PACKS)?.insert(position.pack, position.offset)?;
+            let packs = update_packs(&mut write.open_table(PACKS)?, grown, changes.tombstone_bytes, position)?;
             drop((meta, blocks));
             write.commit()?;
-            Ok(totals)
+            Ok(Applied { totals, packs })
         };
         write().map_err(|error| self.failed("write", error))
+    }
+
+    /// Forgets packs that are not there any more. With `durable`, for good.
+    pub(super) fn forget(&self, packs: &[u32], durable: bool) -> Result<()> {
+        let write = || -> Result<_, redb::Error> {
+            let write = self.begin_write(durable)?;
+            let mut table = write.open_table(PACKS)?;
+            for pack in packs {
+                table.remove(pack)?;
+            }
+            drop(table);
+            Ok(write.commit()?)
+        };
+        write().map_err(|error| self.failed("write", error))
+    }
+
+    fn begin_write(&self, durable: bool) -> Result<WriteTransaction, redb::Error> {
+        let mut write = self.database.begin_write()?;
+        write.set_durability(if durable { Durability::Immediate } else { Durability::None })?;
+        // Without it, opening after a crash would walk the whole file.
+        write.set_quick_repair(durable);
+        Ok(write)
     }
 
     /// Size of its file, in bytes.
@@ -226,6 +259,28 @@ impl Index {
 fn read_totals(meta: &impl ReadableTable<&'static str, u64>) -> Result<Totals, StorageError> {
     let read = |key| Ok::<_, StorageError>(meta.get(key)?.map_or(0, |value| value.value()));
     Ok(Totals { blocks: read("blocks")?, payload_bytes: read("payload_bytes")? })
+}
+
+/// Notes for which packs how much of them is `grown`, what else was written at their end, and how far that is covered.
+fn update_packs(
+    table: &mut Table<'_, u32, (u32, u64, u64)>,
+    mut grown: BTreeMap<u32, i64>,
+    tombstone_bytes: u64,
+    position: Position,
+) -> Result<BTreeMap<u32, PackUse>, StorageError> {
+    let mut packs = BTreeMap::new();
+    grown.entry(position.pack).or_default();
+    for (pack, grown) in grown {
+        let mut known: PackUse = table.get(pack)?.map(|known| known.value().into()).unwrap_or_default();
+        known.live_bytes = known.live_bytes.saturating_add_signed(grown);
+        if pack == position.pack {
+            known.covered = position.offset;
+            known.tombstone_bytes += tombstone_bytes;
+        }
+        table.insert(pack, (known.covered, known.live_bytes, known.tombstone_bytes))?;
+        packs.insert(pack, known);
+    }
+    Ok(packs)
 }
 
 /// Whether a new index would mend it.

@@ -109,6 +109,11 @@ pub(super) fn pack_codec(cid: &Cid) -> u16 {
 }
 
 impl Location {
+    /// Length of the whole section, in bytes.
+    pub(super) fn section_bytes(self) -> u64 {
+        u64::from(self.prefix) + u64::from(self.len)
+    }
+
     /// The index's form: five little-endian integers, in the order of the fields.
     pub(super) fn to_bytes(self) -> [u8; 16] {
         let mut out = [0; 16];

@@ -10,16 +10,14 @@ use std::sync::Arc;
 use ipfrs_core::{Error, Result};
 
 use super::PackOptions;
+use super::changes::{Changes, PackUse};
 use super::file::{FoundPack, Pack, number_of};
-use super::index::{Changes, Index, Opened, Position};
+use super::index::{Index, Opened, Position};
 use super::lock::{StoreLock, cannot, check_version, ensure_directory};
-use super::record::{CAR_HEADER, Location, key_of, pack_codec, tombstone_keys};
-use super::scan::{Scanner, Section};
+use super::record::CAR_HEADER;
+use super::replay::{Source, replay};
 use super::shared::Shared;
-use crate::{Mappings, RESERVED_CODEC};
-
-/// Changes that are gathered before they go to the index.
-const BATCH_CHANGES: usize = 32 * 1024;
+use crate::Mappings;
 
 /// More than this after the last sound section is not a write that a crash cut off, and is not cut away.
 const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
@@ -44,6 +42,7 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
     let mut found = find_packs(&packs_dir)?;
     let lengths = found.iter().map(|(number, pack)| (*number, pack.len)).collect();
     let index = open_index(&dir.join("index.redb"), &lengths)?;
+    forget_removed(&index, &found)?;
     let replayed = replay_all(&index, &mut found)?;
 
     let mappings = Mappings::default();
@@ -66,10 +65,16 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         next_number += 1;
     }
     if let (true, Some((number, pack))) = (replayed != Replayed::Nothing, packs.last_key_value()) {
-        index.apply(&Changes::new(), Position { pack: *number, offset: pack.end() }, true)?;
+        index.apply(&Changes::default(), Position { pack: *number, offset: pack.end() }, true)?;
     }
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock)?;
     Ok(Recovered { shared: Arc::new(shared), active, next_number })
+}
+
+/// Lets the index forget the packs that are not there any more. For good, before a new pack can get the number of one.
+fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) -> Result<()> {
+    let removed: Vec<_> = index.packs()?.into_keys().filter(|number| !found.contains_key(number)).collect();
+    if removed.is_empty() { Ok(()) } else { index.forget(&removed, true) }
 }
 
 /// What the index had to be told at open.
@@ -85,16 +90,17 @@ enum Replayed {
 
 /// Tells the index what it does not know of the packs yet, and cuts an unfinished write off the newest.
 fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Replayed> {
-    let covered = index.covered()?;
+    let known = index.packs()?;
     let newest = found.last_key_value().map(|(number, _)| *number);
     let mut replayed = Replayed::Nothing;
     for pack in found.values_mut() {
-        let Some(from) = replay_start(&covered, pack.number).filter(|from| *from < pack.len) else { continue };
+        let Some(from) = replay_start(&known, pack.number).filter(|from| *from < pack.len) else { continue };
         replayed = Replayed::Sections;
         // A put of what is replayed is answered "present": it must be as durable as that answer says. Before the index
         // is told, because redb makes all that it was told durable when it is closed, in whatever way opening ends.
         pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
-        let end = replay(index, pack.number, &pack.file, &pack.path, from, pack.len)?;
+        let source = Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len };
+        let end = replay(index, source)?;
         let rest = pack.len - end;
         if rest == 0 {
             continue;
@@ -120,11 +126,12 @@ pub(super) fn reopen_index(path: &Path, packs: &[Arc<Pack>]) -> Result<Index> {
     // It may know too much as well: what failed may have been the last step of a commit of which it tells now.
     let lengths = packs.iter().map(|pack| (pack.number(), pack.end())).collect();
     let index = open_index(path, &lengths)?;
-    let covered = index.covered()?;
+    let known = index.packs()?;
     for pack in packs {
-        match replay_start(&covered, pack.number()) {
+        match replay_start(&known, pack.number()) {
             Some(from) if from < pack.end() => {
-                replay(&index, pack.number(), pack.file(), pack.path(), from, pack.end())?;
+                let (number, len) = (pack.number(), pack.end());
+                replay(&index, Source { number, file: pack.file(), path: pack.path(), from, len })?;
             }
             _ => {}
         }
@@ -133,10 +140,10 @@ pub(super) fn reopen_index(path: &Path, packs: &[Arc<Pack>]) -> Result<Index> {
 }
 
 /// From where a pack must be replayed; `None` when the index was past it.
-fn replay_start(covered: &BTreeMap<u32, u32>, number: u32) -> Option<u32> {
-    match covered.last_key_value() {
+fn replay_start(known: &BTreeMap<u32, PackUse>, number: u32) -> Option<u32> {
+    match known.last_key_value() {
         Some((last, _)) if number < *last => None,
-        Some((last, offset)) if number == *last => Some(*offset),
+        Some((last, known)) if number == *last => Some(known.covered),
         _ => Some(CAR_HEADER.len() as u32),
     }
 }
@@ -187,7 +194,7 @@ fn begins_as_pack(file: &File) -> io::Result<bool> {
 /// Opens the index, or begins a new one where it is missing, damaged, or not about these packs, given by their lengths.
 fn open_index(path: &Path, packs: &BTreeMap<u32, u32>) -> Result<Index> {
     let unusable = match Index::open(path)? {
-        Opened::Usable(index) => match contradiction(&index.covered()?, packs) {
+        Opened::Usable(index) => match contradiction(&index.packs()?, packs) {
             None => return Ok(index),
             Some(contradiction) => contradiction,
         },
@@ -201,65 +208,23 @@ fn open_index(path: &Path, packs: &BTreeMap<u32, u32>) -> Result<Index> {
     }
 }
 
-/// Why an index that covers `covered` is not about `packs`.
-fn contradiction(covered: &BTreeMap<u32, u32>, packs: &BTreeMap<u32, u32>) -> Option<String> {
-    for (number, offset) in covered {
+/// Why an index that knows `known` is not about `packs`, given by their lengths.
+fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
+    for (number, PackUse { covered, live_bytes, .. }) in known {
         match packs.get(number) {
+            // One that compaction had emptied: it was being removed.
+            None if *live_bytes == 0 => {}
             None => return Some(format!("it covers pack {number}, which is missing")),
-            Some(len) if len < offset => {
-                return Some(format!("it covers {offset} bytes of pack {number}, which has {len}"));
+            Some(len) if len < covered => {
+                return Some(format!("it covers {covered} bytes of pack {number}, which has {len}"));
             }
             Some(_) => {}
         }
     }
-    let (last, _) = covered.last_key_value()?;
+    let (last, _) = known.last_key_value()?;
     let holds_sections = |len: u32| len > CAR_HEADER.len() as u32;
-    let unknown = packs.range(..last).find(|(number, len)| !covered.contains_key(number) && holds_sections(**len));
+    let unknown = packs.range(..last).find(|(number, len)| !known.contains_key(number) && holds_sections(**len));
     unknown.map(|(number, _)| format!("it does not know of pack {number}"))
-}
-
-/// Tells the index what a pack holds between `from` and `len`. Gives the end of the last sound section.
-///
-/// A section that is not what its CID says is left out, and the scan goes on after it: framing is all that is needed
-/// for that. Blocks are named by their content, so whatever verifies may be kept, acknowledged or not.
-fn replay(index: &Index, number: u32, file: &File, path: &Path, from: u32, len: u32) -> Result<u32> {
-    let mut scanner = Scanner::new(file, path, u64::from(from), u64::from(len));
-    let mut changes = Changes::new();
-    let mut end = from;
-    while let Some(section) = scanner.next_section()? {
-        let (start, section_end) = (section.start, section.end);
-        match note(number, section, &mut changes) {
-            Ok(()) => end = section_end as u32,
-            Err(reason) => {
-                tracing::warn!(pack = %path.display(), offset = start, reason, "left out a damaged section");
-            }
-        }
-        if changes.len() >= BATCH_CHANGES {
-            index.apply(&changes, Position { pack: number, offset: end }, false)?;
-            changes.clear();
-        }
-    }
-    tracing::info!(pack = %path.display(), from, to = end, "replayed");
-    index.apply(&changes, Position { pack: number, offset: end }, false)?;
-    Ok(end)
-}
-
-fn note(pack: u32, section: Section<'_>, changes: &mut Changes) -> Result<(), String> {
-    let (cid, data) = section.content?;
-    if cid.codec() == RESERVED_CODEC {
-        let keys = tombstone_keys(data).map_err(|error| error.to_string())?;
-        changes.extend(keys.into_iter().map(|key| (key, None)));
-        return Ok(());
-    }
-    let location = Location {
-        pack,
-        offset: (section.start + section.prefix as u64) as u32,
-        len: data.len() as u32,
-        prefix: section.prefix as u16,
-        codec: pack_codec(&cid),
-    };
-    changes.insert(key_of(cid.hash()), Some(location));
-    Ok(())
 }
 
 /// Removes what a crash left of a write at the end of the newest pack.

@@ -4,25 +4,44 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use bytes::Bytes;
 use ipfrs_core::{Cid, Result, hash};
 
 use super::lock::cannot;
-use super::record::{MAX_PREFIX_BYTES, MAX_SECTION_BYTES};
+use super::record::{Location, MAX_SECTION_BYTES, pack_codec};
 
-/// Bytes read at a time.
+/// Bytes read at a time; at least a section.
 const READ_BYTES: usize = 4 * 1024 * 1024;
 
+/// Most sections of a [`Chunk`].
+const CHUNK_SECTIONS: usize = 4_096;
+
 /// Walks the sections of a pack with plain reads, so that an unreadable disk is an error and not a signal.
-pub(super) struct Scanner<'a> {
-    file: &'a File,
-    path: &'a Path,
+#[derive(Debug)]
+pub(super) struct Scanner {
     at: u64,
     end: u64,
-    buffer: Vec<u8>,
-    buffer_start: u64,
+    /// What was read from `at` on.
+    window: Bytes,
 }
 
-/// One section, as far as its framing makes sense.
+/// Some sections, one after the other, as far as their framing makes sense. Nothing else of them has been looked at.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    start: u64,
+    bytes: Bytes,
+    frames: Vec<Frame>,
+}
+
+#[derive(Debug)]
+struct Frame {
+    /// Length of the length.
+    varint: usize,
+    /// Length of the section, with that.
+    total: usize,
+}
+
+/// One section.
 pub(super) struct Section<'a> {
     /// Offset of its prefix in the pack.
     pub(super) start: u64,
@@ -34,43 +53,89 @@ pub(super) struct Section<'a> {
     pub(super) content: Result<(Cid, &'a [u8]), String>,
 }
 
-impl<'a> Scanner<'a> {
-    /// Scans `file` from a section that starts at `at`, up to `end`.
-    pub(super) fn new(file: &'a File, path: &'a Path, at: u64, end: u64) -> Self {
-        Self { file, path, at, end, buffer: Vec::new(), buffer_start: 0 }
+impl Section<'_> {
+    /// Where the data is, when this is a section of `pack` that verifies.
+    pub(super) fn location(&self, pack: u32) -> Option<Location> {
+        let (cid, data) = self.content.as_ref().ok()?;
+        // Packs have less than 4 GiB, and prefixes at most `MAX_PREFIX_BYTES`.
+        Some(Location {
+            pack,
+            offset: (self.start + self.prefix as u64) as u32,
+            len: data.len() as u32,
+            prefix: self.prefix as u16,
+            codec: pack_codec(cid),
+        })
+    }
+}
+
+impl Scanner {
+    /// Scans a pack from a section that starts at `at`, up to `end`.
+    pub(super) fn new(at: u64, end: u64) -> Self {
+        Self { at, end, window: Bytes::new() }
     }
 
-    /// The next section; `None` at the end, or where no section can be made out.
+    /// Offset of the first section that was not given yet.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// The next sections of `file`, which is at `path`; `None` at the end, or where no section can be made out.
     ///
     /// # Errors
     /// Only when the file cannot be read.
-    pub(super) fn next_section(&mut self) -> Result<Option<Section<'_>>> {
-        let start = self.at;
-        let left = self.end - start;
-        let head = self.window(start, left.min(MAX_PREFIX_BYTES as u64) as usize)?;
-        let Ok((length, rest)) = unsigned_varint::decode::u64(head) else { return Ok(None) };
-        let varint = head.len() - rest.len();
-        if length == 0 || length > (MAX_SECTION_BYTES - varint) as u64 || varint as u64 + length > left {
+    pub(super) fn next_chunk(&mut self, file: &File, path: &Path) -> Result<Option<Chunk>> {
+        let mut frames = frames(&self.window);
+        if frames.is_empty() {
+            let want = (self.end - self.at).min(READ_BYTES as u64) as usize;
+            let mut bytes = vec![0; want];
+            let (had, missing) = bytes.split_at_mut(self.window.len());
+            had.copy_from_slice(&self.window);
+            file.read_exact_at(missing, self.at + had.len() as u64).map_err(|error| cannot("read", path, error))?;
+            self.window = bytes.into();
+            frames = self::frames(&self.window);
+        }
+        if frames.is_empty() {
             return Ok(None);
         }
+        let bytes = self.window.split_to(frames.iter().map(|frame| frame.total).sum());
+        let start = self.at;
+        self.at += bytes.len() as u64;
+        Ok(Some(Chunk { start, bytes, frames }))
+    }
+}
+
+/// The whole sections at the beginning of `window`.
+fn frames(mut window: &[u8]) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    while frames.len() < CHUNK_SECTIONS {
+        let Ok((length, rest)) = unsigned_varint::decode::u64(window) else { break };
+        let varint = window.len() - rest.len();
+        if length == 0 || length > (MAX_SECTION_BYTES - varint) as u64 || length > rest.len() as u64 {
+            break;
+        }
         let total = varint + length as usize;
-        self.at = start + total as u64;
-        let bytes = self.window(start, total)?;
-        let (prefix, content) = check(&bytes[varint..]);
-        Ok(Some(Section { start, end: start + total as u64, prefix: varint + prefix, content }))
+        frames.push(Frame { varint, total });
+        window = &window[total..];
+    }
+    frames
+}
+
+impl Chunk {
+    /// The sections, each of which is verified when its turn comes.
+    pub(super) fn sections(&self) -> impl Iterator<Item = Section<'_>> {
+        let mut at = 0;
+        self.frames.iter().map(move |Frame { varint, total }| {
+            let bytes = &self.bytes[at..at + total];
+            let start = self.start + at as u64;
+            at += total;
+            let (cid, content) = check(&bytes[*varint..]);
+            Section { start, end: start + *total as u64, prefix: varint + cid, content }
+        })
     }
 
-    /// The `len` bytes at `offset`, which are before the end.
-    fn window(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
-        let have = self.buffer_start..self.buffer_start + self.buffer.len() as u64;
-        if !(have.contains(&offset) && offset + len as u64 <= have.end) {
-            let want = (self.end - offset).min(len.max(READ_BYTES) as u64) as usize;
-            self.buffer.resize(want, 0);
-            self.buffer_start = offset;
-            self.file.read_exact_at(&mut self.buffer, offset).map_err(|error| cannot("read", self.path, error))?;
-        }
-        let from = (offset - self.buffer_start) as usize;
-        Ok(&self.buffer[from..from + len])
+    /// A part of this chunk, for keeps.
+    pub(super) fn keep(&self, part: &[u8]) -> Bytes {
+        self.bytes.slice_ref(part)
     }
 }
 

@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 
 use super::PackOptions;
 use super::cache::LocationCache;
+use super::changes::PackUse;
 use super::file::Pack;
 use super::group::again;
 use super::index::{Index, Totals};
@@ -64,10 +65,9 @@ impl Shared {
         lock: StoreLock,
     ) -> Result<Self> {
         let totals = StoredTotals::default();
-        totals.set(index.totals()?);
         totals.set_index_bytes(index.file_bytes());
         totals.add_pack_bytes(packs.values().map(|pack| u64::from(pack.end())).sum());
-        Ok(Self {
+        let shared = Self {
             cache: LocationCache::new(options.cache_enabled, options.cache_entries),
             dir,
             options,
@@ -77,7 +77,27 @@ impl Shared {
             failed: OnceLock::new(),
             packs: RwLock::new(packs),
             open: RwLock::new(Some(Open { index: Some(index), _lock: lock })),
-        })
+        };
+        shared.take_over_index()?;
+        Ok(shared)
+    }
+
+    /// Takes over totals: the store's, and those of some packs.
+    pub(super) fn take_over(&self, totals: Totals, known: &BTreeMap<u32, PackUse>) {
+        self.totals.set(totals);
+        let packs = self.packs.read();
+        for (number, known) in known {
+            if let Some(pack) = packs.get(number) {
+                pack.set_known(*known);
+            }
+        }
+    }
+
+    /// Takes over all totals from the index.
+    pub(super) fn take_over_index(&self) -> Result<()> {
+        let (totals, known) = self.with_index(|index| Ok((index.totals()?, index.packs()?)))?;
+        self.take_over(totals, &known);
+        Ok(())
     }
 
     pub(super) fn packs_dir(&self) -> PathBuf {
@@ -209,10 +229,25 @@ impl Shared {
             blocks: load(&self.totals.blocks),
             payload_bytes: load(&self.totals.payload_bytes),
             disk_bytes: load(&self.totals.pack_bytes) + load(&self.totals.index_bytes),
+            dead_bytes: self.dead().into_iter().map(|(_, dead)| dead).sum(),
             cache_hits,
             cache_misses,
             cache_bytes,
         }
+    }
+
+    /// Every pack, by number, and how many bytes of it hold nothing any more.
+    pub(super) fn dead(&self) -> Vec<(Arc<Pack>, u64)> {
+        let mut tombstones_count = false;
+        let dead = |pack: Arc<Pack>| {
+            let (known, len) = (pack.known(), pack.end());
+            let blocks = known.dead_block_bytes(len);
+            // Without a dead block in an older pack, there is nothing that a tombstone could keep from coming back.
+            let tombstones = if tombstones_count { 0 } else { known.tombstone_bytes };
+            tombstones_count |= blocks > 0;
+            (pack, blocks + tombstones)
+        };
+        self.packs().into_iter().map(dead).collect()
     }
 }
 

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 
+use super::changes::Changes;
 use super::file::Pack;
 use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write, again};
-use super::index::{Changes, Position};
+use super::index::Position;
 use super::queue::Job;
 use super::record::CAR_HEADER;
 use super::recovery::{Recovered, reopen_index};
@@ -165,7 +166,7 @@ impl Writer {
                     Err(error) => write.refuse(error),
                 },
             }
-            if group.batch.bytes() >= GROUP_BYTES as u64 || group.batch.changes().len() >= GROUP_BLOCKS {
+            if group.batch.bytes() >= GROUP_BYTES as u64 || group.batch.changes().blocks.len() >= GROUP_BLOCKS {
                 break;
             }
             match self.jobs.try_recv() {
@@ -269,7 +270,7 @@ impl Writer {
             self.sync(&pack, start)?;
         }
         let durable = self.undurable.bytes + batch.bytes() >= DURABLE_AFTER_BYTES
-            || self.undurable.changes + batch.changes().len() >= DURABLE_AFTER_CHANGES;
+            || self.undurable.changes + batch.changes().blocks.len() >= DURABLE_AFTER_CHANGES;
         if durable {
             self.sync(&pack, start)?;
         }
@@ -287,22 +288,23 @@ impl Writer {
         }
         if !durable {
             self.undurable.bytes += batch.bytes();
-            self.undurable.changes += batch.changes().len();
+            self.undurable.changes += batch.changes().blocks.len().max(1);
         }
         Ok(())
     }
 
     fn apply(&mut self, changes: &Changes, position: Position, durable: bool) -> Result<()> {
         let shared = Arc::clone(&self.shared);
-        let totals = shared.with_index(|index| {
-            let totals = index.apply(changes, position, durable)?;
+        let applied = shared.with_index(|index| {
+            let applied = index.apply(changes, position, durable)?;
             if durable {
                 shared.totals.set_index_bytes(index.file_bytes());
             }
-            Ok(totals)
+            Ok(applied)
         });
-        self.index_failed |= totals.is_err();
-        shared.totals.set(totals?);
+        self.index_failed |= applied.is_err();
+        let applied = applied?;
+        shared.take_over(applied.totals, &applied.packs);
         if durable {
             self.undurable = Undurable::default();
         }
@@ -363,7 +365,7 @@ impl Writer {
             return Ok(());
         }
         self.sync(&pack, pack.end())?;
-        self.apply(&Changes::new(), Position { pack: pack.number(), offset: pack.end() }, true)
+        self.apply(&Changes::default(), Position { pack: pack.number(), offset: pack.end() }, true)
     }
 
     /// Ends the active pack, if any, and begins one with room for `bytes`.
@@ -394,6 +396,8 @@ impl Writer {
         }
         let (path, packs) = (self.shared.index_path(), self.shared.packs());
         let reopened = self.shared.replace_index(|| reopen_index(&path, &packs));
+        // Replaying may have found other places than those that were known before.
+        let reopened = reopened.and_then(|()| self.shared.take_over_index());
         self.index_failed = reopened.is_err();
         match reopened {
             Ok(()) => {

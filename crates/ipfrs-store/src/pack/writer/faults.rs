@@ -147,8 +147,8 @@ async fn after_a_failure_the_index_claims_nothing_that_was_not_synced() {
     steps.writer.shared.close();
 
     let Opened::Usable(closed) = Index::open(&index).unwrap() else { panic!("the index is unusable") };
-    let covered = closed.covered().unwrap();
-    assert!(covered.values().all(|offset| *offset <= CAR_HEADER.len() as u32), "{covered:?}");
+    let packs = closed.packs().unwrap();
+    assert!(packs.values().all(|known| known.covered <= CAR_HEADER.len() as u32), "{packs:?}");
     drop(closed);
     let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
     assert_eq!(store.require(block("not synced").cid()).await.unwrap(), "not synced");
