@@ -14,6 +14,7 @@ mod trickle;
 mod writer;
 
 pub use chunker::Chunker;
+pub use directory::{DirectoryBuilder, entry_hash};
 pub use importer::{Entry, EntryKind, Importer};
 pub use options::{ImportOptions, Layout, Overrides, Profile};
 pub use writer::Mark;

@@ -18,7 +18,9 @@ mod resolve;
 pub use blocks::{BlockSink, BlockSource};
 pub use data::{Attributes, Mtime};
 pub use hamt::{HamtShard, Slot};
-pub use import::{Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
+pub use import::{
+    Chunker, DirectoryBuilder, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile, entry_hash,
+};
 pub use ipld::links;
 pub use list::entries;
 pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};

@@ -1,44 +1,221 @@
 //! Directories: checked, sorted, and sharded when they are large.
 
+use std::cmp::Ordering;
+use std::sync::Arc;
+
 use ipfrs_core::{Block, Error, Result};
 use prost::Message;
+use tokio_util::task::AbortOnDropHandle;
 
+use super::importer::{Entry, EntryKind, Importer};
 use super::layout::node_block;
 use super::options::{DirectorySize, ImportOptions, SHARDING_THRESHOLD_BYTES};
-use super::shard::shard_directory;
+use super::shard::ShardBuilder;
 use crate::dag_pb::{PbLink, encoded_data_len, encoded_link_len};
 use crate::data::{Attributes, Data, DataType};
+use crate::murmur3;
 
-/// The blocks of a directory with `entries` and `attributes`, root last, and the bytes of all blocks below the root, itself included.
-///
-/// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names an entry whose name is not allowed or there twice.
-pub(crate) fn directory_blocks(
-    mut entries: Vec<PbLink>,
-    attributes: &Attributes,
-    options: &ImportOptions,
-) -> Result<(Vec<Block>, u64)> {
-    entries.iter().try_for_each(|entry| check_name(&entry.name))?;
-    entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    if let Some(pair) = entries.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        return Err(Error::invalid(format!("directory has two entries named {:?}", pair[0].name)));
-    }
-    let data = Data { type_code: Some(DataType::Directory.code()), ..Data::default() }.with_attributes(attributes);
-    if is_sharded(&entries, &data, options) {
-        return shard_directory(entries, attributes, options);
-    }
-    let (block, tsize) = node_block(&entries, &data, options)?;
-    Ok((vec![block], tsize))
+/// More entries than this at once are encoded and hashed on a thread that may take its time.
+const INLINE_ENTRIES: usize = 512;
+/// Entries that are taken at once of a directory that is there as a whole.
+const BATCH_ENTRIES: usize = 4_096;
+
+/// What the entries of a directory are ordered by while it is built: the hash of their names that sharded directories use,
+/// then the names.
+#[must_use]
+pub fn entry_hash(name: &str) -> u64 {
+    murmur3::hash(name.as_bytes())
 }
 
-fn is_sharded(entries: &[PbLink], data: &Data, options: &ImportOptions) -> bool {
-    let size = match options.directory_size {
-        DirectorySize::Links => entries.iter().map(|entry| entry.name.len() + entry.cid.encoded_len()).sum::<usize>(),
-        DirectorySize::Block => {
-            entries.iter().map(encoded_link_len).sum::<usize>() + encoded_data_len(data.encoded_len())
+/// A directory that takes its entries bit by bit; see [`Importer::begin_directory`].
+///
+/// In memory are the entries of a directory that may still fit into one block, a few thousand of them, and of a sharded
+/// one the shards that are not complete, one for each level.
+#[derive(Debug)]
+pub struct DirectoryBuilder {
+    options: Arc<ImportOptions>,
+    attributes: Attributes,
+    form: Form,
+    /// Bytes of content in it.
+    size: u64,
+    /// Hash and name of the last entry.
+    last: Option<(u64, String)>,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// In one block.
+    Basic {
+        entries: Vec<PbLink>,
+        /// Bytes that decide on sharding, as [`DirectorySize`] says.
+        bytes: usize,
+    },
+    /// Over many.
+    Sharded(ShardBuilder),
+}
+
+impl DirectoryBuilder {
+    fn new(attributes: Attributes, options: Arc<ImportOptions>) -> Self {
+        let bytes = match options.directory_size {
+            DirectorySize::Links => 0,
+            DirectorySize::Block => encoded_data_len(basic_data(&attributes).encoded_len()),
+        };
+        let form = Form::Basic { entries: Vec::new(), bytes };
+        Self { options, attributes, form, size: 0, last: None }
+    }
+
+    fn push(&mut self, name: String, entry: &Entry, blocks: &mut Vec<Block>) -> Result<()> {
+        check_name(&name)?;
+        let hash = entry_hash(&name);
+        self.check_order(hash, &name)?;
+        self.size = self.size.saturating_add(entry.size);
+        let link = PbLink { cid: entry.cid, name, tsize: entry.tsize };
+        match &mut self.form {
+            Form::Sharded(shards) => shards.push(hash, link, &self.options, blocks),
+            Form::Basic { entries, bytes } => {
+                *bytes += match self.options.directory_size {
+                    DirectorySize::Links => link.name.len() + link.cid.encoded_len(),
+                    DirectorySize::Block => encoded_link_len(&link),
+                };
+                entries.push(link);
+                let is_over = |most| entries.len() > most;
+                if *bytes <= SHARDING_THRESHOLD_BYTES && !self.options.max_directory_links.is_some_and(is_over) {
+                    return Ok(());
+                }
+                let entries = std::mem::take(entries);
+                self.shard(entries, blocks)
+            }
         }
-    };
-    size > SHARDING_THRESHOLD_BYTES || options.max_directory_links.is_some_and(|most| entries.len() > most)
+    }
+
+    /// Goes over to shards.
+    fn shard(&mut self, entries: Vec<PbLink>, blocks: &mut Vec<Block>) -> Result<()> {
+        let mut shards = ShardBuilder::new(&self.options);
+        for link in entries {
+            shards.push(entry_hash(&link.name), link, &self.options, blocks)?;
+        }
+        self.form = Form::Sharded(shards);
+        Ok(())
+    }
+
+    fn check_order(&mut self, hash: u64, name: &str) -> Result<()> {
+        if let Some((last_hash, last)) = &self.last {
+            match (*last_hash, last.as_str()).cmp(&(hash, name)) {
+                Ordering::Less => {}
+                Ordering::Equal => return Err(Error::invalid(format!("directory has two entries named {name:?}"))),
+                Ordering::Greater => {
+                    return Err(Error::invalid(format!(
+                        "directory entry {name:?} comes behind {last:?}: sort by hash"
+                    )));
+                }
+            }
+        }
+        self.last = Some((hash, name.to_owned()));
+        Ok(())
+    }
+
+    /// The last blocks, root last, and the bytes of all blocks below the root, itself included.
+    fn finish(self) -> Result<(Vec<Block>, u64)> {
+        let mut blocks = Vec::new();
+        let tsize = match self.form {
+            Form::Sharded(shards) => shards.finish(&self.attributes, &self.options, &mut blocks)?,
+            Form::Basic { mut entries, .. } => {
+                entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+                let (block, tsize) = node_block(&entries, &basic_data(&self.attributes), &self.options)?;
+                blocks.push(block);
+                tsize
+            }
+        };
+        Ok((blocks, tsize))
+    }
+
+    fn is_large(&self) -> bool {
+        matches!(&self.form, Form::Basic { entries, .. } if entries.len() > INLINE_ENTRIES)
+    }
+}
+
+impl Importer {
+    /// Begins a directory with `attributes`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for attributes that the options did not announce.
+    pub fn begin_directory(&self, attributes: Attributes) -> Result<DirectoryBuilder> {
+        self.check(&attributes)?;
+        Ok(DirectoryBuilder::new(attributes, Arc::clone(&self.options)))
+    }
+
+    /// Adds entries: names, in the order of [`entry_hash`] and then of the names, all behind those that are there, and
+    /// what was imported before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that is empty, `.`, `..`, holds a slash or NUL, is
+    /// there twice or out of order; the first error of the sink.
+    pub async fn extend_directory(
+        &mut self,
+        mut directory: DirectoryBuilder,
+        entries: Vec<(String, Entry)>,
+    ) -> Result<DirectoryBuilder> {
+        let is_large = entries.len() > INLINE_ENTRIES;
+        let extend = move || {
+            let mut blocks = Vec::new();
+            for (name, entry) in entries {
+                directory.push(name, &entry, &mut blocks)?;
+            }
+            Ok((directory, blocks))
+        };
+        let (directory, blocks) = if is_large { on_blocking_thread(extend).await? } else { extend()? };
+        self.push_all(blocks).await?;
+        Ok(directory)
+    }
+
+    /// Imports the directory.
+    ///
+    /// # Errors
+    /// The first error of the sink.
+    pub async fn finish_directory(&mut self, directory: DirectoryBuilder) -> Result<Entry> {
+        let size = directory.size;
+        let is_large = directory.is_large();
+        let finish = move || directory.finish();
+        let (blocks, tsize) = if is_large { on_blocking_thread(finish).await? } else { finish()? };
+        let cid = blocks.last().map(|root| *root.cid()).ok_or_else(|| Error::internal("a directory without blocks"))?;
+        self.push_all(blocks).await?;
+        Ok(Entry { cid, tsize, size, kind: EntryKind::Directory })
+    }
+
+    /// Imports a directory with `attributes` of `entries`: names, in any order, and what was imported before.
+    ///
+    /// # Errors
+    /// As [`extend_directory`](Self::extend_directory), but for the order.
+    pub async fn directory(&mut self, mut entries: Vec<(String, Entry)>, attributes: Attributes) -> Result<Entry> {
+        let mut directory = self.begin_directory(attributes)?;
+        let is_large = entries.len() > INLINE_ENTRIES;
+        let sort = move || {
+            entries.sort_by_cached_key(|(name, _)| (entry_hash(name), name.clone()));
+            Ok(entries)
+        };
+        let entries = if is_large { on_blocking_thread(sort).await? } else { sort()? };
+        let mut entries = entries.into_iter();
+        while entries.len() > 0 {
+            directory = self.extend_directory(directory, entries.by_ref().take(BATCH_ENTRIES).collect()).await?;
+        }
+        self.finish_directory(directory).await
+    }
+
+    async fn push_all(&mut self, blocks: Vec<Block>) -> Result<()> {
+        for block in blocks {
+            self.writer.push(block).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let task = AbortOnDropHandle::new(tokio::task::spawn_blocking(work));
+    task.await.map_err(|e| Error::internal("a task that encodes a directory failed").with_source(e))?
+}
+
+fn basic_data(attributes: &Attributes) -> Data {
+    Data { type_code: Some(DataType::Directory.code()), ..Data::default() }.with_attributes(attributes)
 }
 
 fn check_name(name: &str) -> Result<()> {

@@ -9,13 +9,11 @@ use ipfrs_core::limits::MAX_CHUNK_BYTES;
 use ipfrs_core::{Cid, Error, Result};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::directory::directory_blocks;
 use super::layout::{FileLayout, Part, node_block};
 use super::leaf::{HashedLeaf, Leaf, LeafGatherer, hash_leaves};
 use super::options::ImportOptions;
 use super::writer::{BlockWriter, MAX_BATCH_BYTES, Mark};
 use crate::blocks::BlockSink;
-use crate::dag_pb::PbLink;
 use crate::data::{Attributes, Data, DataType};
 
 /// Most leaves that are hashed as one batch, of at most [`MAX_BATCH_BYTES`] of payload.
@@ -24,8 +22,6 @@ const MAX_HASH_BATCH_LEAVES: usize = 16;
 const INLINE_HASH_BYTES: usize = 32 * 1024;
 // So that a batch of one leaf is not hashed before it is known whether the file has another: see `FileImport::finish`.
 const _: () = assert!(2 * MAX_CHUNK_BYTES <= MAX_BATCH_BYTES && MAX_HASH_BATCH_LEAVES >= 2);
-/// Directories of more entries are encoded and hashed on a thread that may take its time.
-const INLINE_DIRECTORY_ENTRIES: usize = 512;
 
 /// What was imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,14 +54,13 @@ pub enum EntryKind {
 /// Memory is bounded whatever the size of a file: with N cores, at most (N + 6) times 4 MiB of blocks (one batch being
 /// gathered, N being hashed, one waiting to be full, 4 in the sink), the pieces of the content stream that these are
 /// slices of, and the links of one node for each level of the file's tree. Leaves whose ends the content decides take up to
-/// twice their bytes. A directory is held whole while it is
-/// encoded.
+/// twice their bytes. Directories are built from their entries as [`DirectoryBuilder`](super::DirectoryBuilder) says.
 ///
 /// An error of the sink or of a content stream ends the import: drop the importer, which aborts its tasks. Blocks that
 /// the sink has by then stay there.
 pub struct Importer {
-    options: Arc<ImportOptions>,
-    writer: BlockWriter,
+    pub(super) options: Arc<ImportOptions>,
+    pub(super) writer: BlockWriter,
     max_hash_batches: usize,
 }
 
@@ -140,30 +135,7 @@ impl Importer {
         Ok(Entry { cid, tsize, size: target.len() as u64, kind: EntryKind::Symlink })
     }
 
-    /// Imports a directory with `attributes` of `entries`: names, in any order, and what was imported before.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that is empty, `.`, `..`, holds a slash or NUL, or
-    /// is there twice; else as [`file`](Self::file).
-    pub async fn directory(&mut self, entries: Vec<(String, Entry)>, attributes: Attributes) -> Result<Entry> {
-        self.check(&attributes)?;
-        let size = entries.iter().map(|(_, entry)| entry.size).fold(0, u64::saturating_add);
-        let links: Vec<_> =
-            entries.into_iter().map(|(name, entry)| PbLink { cid: entry.cid, name, tsize: entry.tsize }).collect();
-        let (blocks, tsize) = if links.len() <= INLINE_DIRECTORY_ENTRIES {
-            directory_blocks(links, &attributes, &self.options)?
-        } else {
-            let options = Arc::clone(&self.options);
-            on_blocking_thread(move || directory_blocks(links, &attributes, &options)).await?
-        };
-        let cid = blocks.last().map(|root| *root.cid()).ok_or_else(|| Error::internal("a directory without blocks"))?;
-        for block in blocks {
-            self.writer.push(block).await?;
-        }
-        Ok(Entry { cid, tsize, size, kind: EntryKind::Directory })
-    }
-
-    fn check(&self, attributes: &Attributes) -> Result<()> {
+    pub(super) fn check(&self, attributes: &Attributes) -> Result<()> {
         if attributes.is_some() && !self.options.attributes {
             return Err(Error::invalid(
                 "attributes were given, but the import was made without: set Overrides::attributes",
@@ -294,9 +266,4 @@ impl<'a> FileImport<'a> {
         }
         Ok(root)
     }
-}
-
-async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let task = AbortOnDropHandle::new(tokio::task::spawn_blocking(work));
-    task.await.map_err(|e| Error::internal("a task that encodes a directory failed").with_source(e))?
 }

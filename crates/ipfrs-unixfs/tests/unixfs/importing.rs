@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ipfrs_core::{ErrorKind, limits};
 use ipfrs_unixfs::{
     Attributes, Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Mtime, Node, Overrides, Profile, Slot,
-    decode,
+    decode, entry_hash,
 };
 use proptest::prelude::*;
 
@@ -176,6 +176,26 @@ async fn directories_refuse_names_that_no_path_can_have() {
         let error = importer.directory(entries, Attributes::default()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{names:?}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_directory_may_come_in_any_batches_but_only_in_the_order_of_hashes() {
+    let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
+    let file = import(&mut importer, &Bytes::new(), 1).await;
+    let mut entries: Vec<_> = (0..7_000).map(|i| (format!("file {i}"), file.clone())).collect();
+    let whole = importer.directory(entries.clone(), Attributes::default()).await.unwrap();
+    entries.sort_by_key(|(name, _)| entry_hash(name));
+    for batch in [1, 700, 7_000] {
+        let mut directory = importer.begin_directory(Attributes::default()).unwrap();
+        for entries in entries.chunks(batch) {
+            directory = importer.extend_directory(directory, entries.to_vec()).await.unwrap();
+        }
+        assert_eq!(importer.finish_directory(directory).await.unwrap(), whole, "batches of {batch}");
+    }
+    entries.swap(10, 11);
+    let directory = importer.begin_directory(Attributes::default()).unwrap();
+    let error = importer.extend_directory(directory, entries).await.unwrap_err();
+    assert!(error.to_string().contains("sort by hash"), "{error}");
 }
 
 #[test]
