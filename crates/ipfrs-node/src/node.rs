@@ -40,6 +40,10 @@ pub(crate) struct Inner {
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Metrics,
     pub(crate) paths: Option<PathCache>,
+    /// The mapped files of the store.
+    mappings: Option<Mappings>,
+    /// Whether every block is verified when it is read: then nothing that was read is kept.
+    verify_on_read: bool,
     /// One permit for each import that works at the moment.
     imports: Arc<Semaphore>,
     /// One permit for each KiB of bodies that are whole in memory.
@@ -67,6 +71,7 @@ impl Node {
         store.validate()?;
         config.validate()?;
         let metrics = Metrics::register(registry)?;
+        let verify_on_read = store.verify_on_read;
         let (path, holder, cache) = (repo.to_owned(), holder.to_owned(), config.cache.clone());
         let opened = tokio::task::spawn_blocking(move || {
             fs::create_dir_all(&path)
@@ -79,6 +84,7 @@ impl Node {
                         durability: store.durability,
                         cache_enabled: cache.enabled,
                         cache_entries: cache.max_entries,
+                        verify_on_read,
                         holder,
                         ..PackOptions::default()
                     };
@@ -96,9 +102,11 @@ impl Node {
             None => Arc::new(MemoryStore::default()),
         };
         let inner = Inner {
+            mappings: engine.mappings(),
             store: Arc::new(Metered::new(engine, metrics.clone())),
             pack,
-            paths: config.cache.enabled.then(|| PathCache::new(&config.cache)),
+            paths: (config.cache.enabled && !verify_on_read).then(|| PathCache::new(&config.cache)),
+            verify_on_read,
             imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
             whole_bodies: Arc::new(Semaphore::new(WHOLE_BODIES_KIB as usize)),
             config,
@@ -149,7 +157,21 @@ impl Node {
     /// The mapped files of the store, for sockets that can send from a file.
     #[must_use]
     pub fn mappings(&self) -> Option<Mappings> {
-        self.inner.store.mappings()
+        self.inner.mappings.clone()
+    }
+
+    /// A number that changes when bytes of a stored file turn out to be gone; see [`Mappings::faults`]. What was made of
+    /// blocks that were read before may be wrong then.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.inner.mappings.as_ref().map_or(0, Mappings::faults)
+    }
+
+    /// Whether every block is verified when it is read (`store.verify_on_read`). Then nobody keeps what was read, nor what
+    /// was made of it, for the next reader.
+    #[must_use]
+    pub fn verifies_reads(&self) -> bool {
+        self.inner.verify_on_read
     }
 
     /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.

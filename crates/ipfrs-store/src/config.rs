@@ -37,6 +37,8 @@ pub struct StoreConfig {
     pub path: Option<PathBuf>,
     /// `"fsync"` or `"os"`.
     pub durability: Durability,
+    /// Whether every block is compared with its content ID when it is read.
+    pub verify_on_read: bool,
 }
 
 impl StoreConfig {

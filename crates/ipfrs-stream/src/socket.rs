@@ -20,6 +20,10 @@ use crate::Bandwidth;
 /// The kernel refers to the file's pages until the peer has acknowledged them, so a mapped file must never change where
 /// it was written once. Packs are append-only and are never truncated while they are mapped.
 ///
+/// Where somebody else truncates a file all the same, slices that were taken of it before may show zeros
+/// ([`Mappings::faults`]). Which of the bytes that are on their way are zeros nobody can tell, so every connection that was
+/// there breaks off instead of writing any more.
+///
 /// `sendfile` to a connection that the peer has closed raises `SIGPIPE`. Rust programs and Python ignore it from the
 /// start; a host written in C must do so itself.
 #[derive(Debug)]
@@ -27,6 +31,9 @@ pub struct Socket {
     stream: TcpStream,
     #[cfg(target_os = "linux")]
     mappings: Option<Mappings>,
+    /// [`Mappings::faults`] when the connection began.
+    #[cfg(target_os = "linux")]
+    faults: u64,
     bandwidth: Bandwidth,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
@@ -40,6 +47,8 @@ impl Socket {
     pub fn new(stream: TcpStream, mappings: Option<Mappings>, bandwidth: Bandwidth) -> Self {
         Self {
             stream,
+            #[cfg(target_os = "linux")]
+            faults: mappings.as_ref().map_or(0, Mappings::faults),
             #[cfg(target_os = "linux")]
             mappings,
             bandwidth,
@@ -56,6 +65,11 @@ impl Socket {
             ready!(self.stream.poll_write_ready(cx))?;
             let mut sent = 0;
             let outcome = self.stream.try_io(tokio::io::Interest::WRITABLE, || {
+                // Until the kernel has taken what it takes, nothing that the slices show turns to zeros.
+                let _sending = match mappings {
+                    Some(mappings) => Some(mappings.sending(self.faults).ok_or_else(lost_bytes)?),
+                    None => None,
+                };
                 let locate = |slice| mappings.and_then(|mappings| mappings.locate(slice));
                 crate::sendfile::send(self.stream.as_fd(), slices, locate, &mut sent)
             });
@@ -74,6 +88,11 @@ impl Socket {
     fn poll_send(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
     }
+}
+
+#[cfg(target_os = "linux")]
+fn lost_bytes() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a pack was truncated while an answer was on its way: it may be wrong")
 }
 
 impl AsyncRead for Socket {
