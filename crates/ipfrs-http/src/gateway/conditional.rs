@@ -4,13 +4,13 @@ use http::HeaderMap;
 use http::header::{IF_NONE_MATCH, IF_RANGE};
 
 /// Whether `If-None-Match` names `etag`: a list, `*`, weak or strong.
-pub(super) fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
+pub(crate) fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(entity_tags).any(|tag| tag == "*" || opaque(tag) == opaque(etag))
 }
 
 /// Whether `Range` is to be looked at: `If-Range` is absent or names `etag` strongly.
-pub(super) fn range_applies(headers: &HeaderMap, etag: &str) -> bool {
+pub(crate) fn range_applies(headers: &HeaderMap, etag: &str) -> bool {
     match headers.get(IF_RANGE).map(|value| value.to_str()) {
         None => true,
         Some(Ok(tag)) => tag.trim() == etag && !etag.starts_with("W/"),

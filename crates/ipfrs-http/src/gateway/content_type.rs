@@ -6,7 +6,7 @@ use http::HeaderValue;
 pub(super) const SNIFF_BYTES: u64 = 3_072;
 
 /// The type that a file name's extension stands for; text gets its charset.
-pub(super) fn by_name(name: &str) -> Option<HeaderValue> {
+pub(crate) fn by_name(name: &str) -> Option<HeaderValue> {
     let mime = mime_guess::from_path(name).first()?;
     HeaderValue::try_from(with_charset(mime.essence_str())).ok()
 }

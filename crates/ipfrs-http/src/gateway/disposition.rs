@@ -21,7 +21,7 @@ const ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// `kind; filename="ascii"; filename*=UTF-8''encoded`: the first form for old clients, the second with every character.
-pub(super) fn header(kind: &str, name: &str) -> HeaderValue {
+pub(crate) fn header(kind: &str, name: &str) -> HeaderValue {
     let plain = |c: char| if (' '..='~').contains(&c) && !matches!(c, '"' | '\\' | '/') { c } else { '_' };
     let ascii: String = name.chars().map(plain).collect();
     header_text(&format!("{kind}; filename=\"{ascii}\"; filename*=UTF-8''{}", utf8_percent_encode(name, ATTR_CHAR)))

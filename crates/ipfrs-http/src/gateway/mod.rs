@@ -1,13 +1,13 @@
 //! `GET /ipfs/{cid}[/path]`: the path gateway (<https://specs.ipfs.tech/http-gateways/path-gateway/>).
 
-mod conditional;
-mod content_type;
-mod disposition;
+pub(crate) mod conditional;
+pub(crate) mod content_type;
+pub(crate) mod disposition;
 pub(crate) mod listing;
-mod payload;
-mod range;
+pub(crate) mod payload;
+pub(crate) mod range;
 pub(crate) mod ready;
-mod request;
+pub(crate) mod request;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};

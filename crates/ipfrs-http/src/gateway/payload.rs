@@ -15,7 +15,7 @@ use super::range::Ranges;
 use crate::body::{Sized, header_text};
 
 /// Content whose size is known before it is read.
-pub(super) enum Payload {
+pub(crate) enum Payload {
     /// In memory, or a slice of a mapped file.
     Bytes(Bytes),
     /// A UnixFS file.
@@ -46,7 +46,7 @@ impl Payload {
     ///
     /// # Errors
     /// What reading the first piece fails with.
-    pub(super) async fn respond(
+    pub(crate) async fn respond(
         self,
         node: &Node,
         ranges: Ranges,
@@ -81,7 +81,11 @@ impl Payload {
         Ok((status, body))
     }
 
-    async fn body(self, node: &Node, span: Span) -> Result<Body> {
+    /// The body with a span of the content.
+    ///
+    /// # Errors
+    /// What reading its first piece fails with.
+    pub(crate) async fn body(self, node: &Node, span: Span) -> Result<Body> {
         match (self.slice(span), self) {
             (Some(bytes), _) => {
                 node.count_download(bytes.len());

@@ -5,7 +5,7 @@ use ipfrs_node::Span;
 
 /// What is to be sent of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ranges {
+pub(crate) enum Ranges {
     /// All of it: no range was asked for, or none that has to be honoured.
     Whole,
     /// One part.
@@ -19,7 +19,7 @@ pub(super) enum Ranges {
 /// Reads `Range` for a payload of `size` bytes. Other units, syntax errors, more than `max` ranges, and ranges that add
 /// up to more than the payload are ignored, as the RFC allows; so is any range of an empty payload, since some clients
 /// send one with every request.
-pub(super) fn parse(header: Option<&HeaderValue>, size: u64, max: usize) -> Ranges {
+pub(crate) fn parse(header: Option<&HeaderValue>, size: u64, max: usize) -> Ranges {
     let Some(specs) = header.and_then(|value| value.to_str().ok()).and_then(|value| value.strip_prefix("bytes="))
     else {
         return Ranges::Whole;

@@ -119,8 +119,8 @@ pub(super) fn only_if_cached(headers: &HeaderMap) -> bool {
     values.flat_map(|value| value.split(',')).any(|directive| directive.trim() == "only-if-cached")
 }
 
-/// Percent-decodes each segment by itself, so that an encoded slash never becomes a separator.
-fn parse_path(raw: &str) -> Result<ContentPath> {
+/// Reads `[/ipfs/]{cid}[/path]`. Percent-decodes each segment by itself, so that an encoded slash never becomes a separator.
+pub(crate) fn parse_path(raw: &str) -> Result<ContentPath> {
     let shown = || raw.chars().take(256).collect::<String>();
     let rest = raw.strip_prefix("/ipfs/").unwrap_or(raw);
     let mut segments = rest.split('/').filter(|segment| !segment.is_empty()).map(|segment| {

@@ -2,12 +2,16 @@
 
 mod batch_get;
 mod batch_put;
+mod download;
+mod progress;
+mod refusal;
+mod upload;
 
 use axum::Router;
 use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use bytes::Bytes;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -28,6 +32,10 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/block/batch/get", post(batch_get::get))
         .route("/block/batch/has", post(batch_get::has))
         .route("/block/batch/put", post(batch_put::put))
+        .route("/stream/upload", post(upload::upload))
+        .route("/stream/download/{*path}", get(download::download))
+        .route("/progress", get(progress::list))
+        .route("/progress/{id}", get(progress::follow))
         .fallback(no_such_route)
         .method_not_allowed_fallback(method_not_allowed)
 }

@@ -1,0 +1,167 @@
+//! `GET /v1/stream/download/{cid}[/path]`: a file, or a part of it, to be saved.
+
+use axum::body::Body;
+use axum::extract::{Extension, OriginalUri, Request, State};
+use axum::response::Response;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{ContentPath, FileContent, ObjectKind, Span};
+
+use super::refusal::Refusal;
+use crate::body::header_text;
+use crate::gateway::payload::Payload;
+use crate::gateway::{conditional, content_type, disposition, range, request};
+use crate::request_id::RequestId;
+use crate::router::AppState;
+
+/// What stands before the CID.
+const PREFIX: &str = "/v1/stream/download/";
+
+const X_CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
+
+/// The bytes of a file: all of it, what `offset` and `limit` say, or what `Range` says.
+pub(super) async fn download(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    OriginalUri(uri): OriginalUri,
+    request: Request,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    let answer = async {
+        let path = request::parse_path(uri.path().strip_prefix(PREFIX).unwrap_or_default())?;
+        serve(&state, path, &parts).await
+    };
+    match answer.await {
+        Ok(response) => response,
+        Err(Failure::Refused(refusal)) => refusal.answer(&id),
+        Err(Failure::BeyondEnd { refusal, size }) => {
+            let mut response = refusal.answer(&id);
+            response.headers_mut().insert(CONTENT_RANGE, header_text(&format!("bytes */{size}")));
+            response
+        }
+    }
+}
+
+enum Failure {
+    Refused(Refusal),
+    /// 416, with the size of the file.
+    BeyondEnd {
+        refusal: Refusal,
+        size: u64,
+    },
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl Failure {
+    fn beyond_end(what: &str, size: u64) -> Self {
+        Self::BeyondEnd {
+            refusal: Refusal::range(format!("{what} lies beyond the end of the file, which has {size} bytes")),
+            size,
+        }
+    }
+}
+
+async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Response, Failure> {
+    let query = Query::read(parts.uri.query().unwrap_or_default())?;
+    let name = path.segments().last().cloned();
+    let shown = path.to_string();
+    let object = state.node.resolve(path).await?.whole()?;
+    let etag = format!("\"{}\"", object.facts.cid);
+    let name = query.filename.clone().or(name).unwrap_or_else(|| object.facts.cid.clone());
+    let file = file(object.kind, &shown)?;
+
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(ETAG, header_text(&etag));
+    headers.insert(CACHE_CONTROL, state.immutable.clone());
+    if conditional::if_none_match(&parts.headers, &etag) {
+        return Ok(response(StatusCode::NOT_MODIFIED, headers, Body::empty()));
+    }
+    let octets = || HeaderValue::from_static("application/octet-stream");
+    headers.insert(CONTENT_TYPE, content_type::by_name(&name).unwrap_or_else(octets));
+    headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &name));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+
+    let is_head = parts.method == Method::HEAD;
+    let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, &etag));
+    if let Some(span) = query.span(file.size())? {
+        if range.is_some() {
+            return Err(Error::invalid("Range and offset or limit are in one request: use one of them").into());
+        }
+        headers.insert(CONTENT_LENGTH, span.len.into());
+        let body = if is_head { Body::empty() } else { Payload::File(file).body(&state.node, span).await? };
+        return Ok(response(StatusCode::OK, headers, body));
+    }
+    let size = file.size();
+    let ranges = range::parse(range, size, state.config.max_ranges);
+    if ranges == range::Ranges::Unsatisfiable {
+        return Err(Failure::beyond_end("the range", size));
+    }
+    let (status, body) = Payload::File(file).respond(&state.node, ranges, &mut headers, is_head).await?;
+    Ok(response(status, headers, body))
+}
+
+fn file(kind: ObjectKind, path: &str) -> Result<FileContent> {
+    match kind {
+        ObjectKind::File(file) => Ok(file),
+        ObjectKind::Directory(_) => Err(Error::invalid(format!("{path} is a directory: name a file in it"))),
+        ObjectKind::Symlink(_) => Err(Error::unsupported(format!("{path} is a symlink"))),
+        ObjectKind::Other => {
+            Err(Error::unsupported(format!("{path} is not UnixFS: ask for its block with /ipfs/...?format=raw")))
+        }
+    }
+}
+
+fn response(status: StatusCode, headers: HeaderMap, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+#[derive(Default)]
+struct Query {
+    offset: Option<u64>,
+    limit: Option<u64>,
+    filename: Option<String>,
+}
+
+impl Query {
+    fn read(query: &str) -> Result<Self> {
+        let mut read = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let bytes = || {
+                let parsed = value.parse();
+                parsed.map_err(|_| Error::invalid(format!("invalid {name} {value:?}: use a number of bytes")))
+            };
+            match name.as_ref() {
+                "offset" => read.offset = Some(bytes()?),
+                "limit" => read.limit = Some(bytes()?),
+                "filename" if !value.is_empty() => read.filename = Some(value.into_owned()),
+                _ => {}
+            }
+        }
+        Ok(read)
+    }
+
+    /// What `offset` and `limit` ask for of a file of `size` bytes; `None` without them.
+    fn span(&self, size: u64) -> Result<Option<Span>, Failure> {
+        if self.offset.is_none() && self.limit.is_none() {
+            return Ok(None);
+        }
+        let start = self.offset.unwrap_or(0);
+        if start > size {
+            return Err(Failure::beyond_end(&format!("offset {start}"), size));
+        }
+        Ok(Some(Span::within(size, start, self.limit)))
+    }
+}

@@ -1,0 +1,196 @@
+//! `GET /v1/progress`: the operations that run; `GET /v1/progress/{id}`: one of them as server-sent events
+//! (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::stream;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, StatusCode};
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::{OperationId, OperationState, Progress};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::Lifecycle;
+use crate::error::Problem;
+use crate::request_id::RequestId;
+use crate::router::AppState;
+
+/// Least time between two events.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// After so long without an event a comment is sent, so that no proxy takes the connection for dead.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How long an operation that is not known is waited for, where the client does not say, and at most.
+const WAIT_SECONDS: u64 = 3;
+const MAX_WAIT_SECONDS: u64 = 60;
+
+/// How soon a client that lost the connection comes back, in milliseconds.
+const RETRY: &[u8] = b"retry: 1000\n";
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Asks proxies, nginx above all, to pass on each event at once.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+#[derive(Deserialize)]
+pub(super) struct WaitQuery {
+    /// Seconds that an operation that is not known is waited for.
+    wait: Option<u64>,
+}
+
+/// How far an operation is, as clients see it.
+#[derive(Serialize)]
+struct Report {
+    operation_id: String,
+    kind: &'static str,
+    state: &'static str,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<u64>,
+    blocks: u64,
+    rate_bytes_per_second: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eta_seconds: Option<u64>,
+    #[serde(flatten)]
+    end: Option<End>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum End {
+    Done { cid: String, size: u64 },
+    Failed { code: &'static str, error: String },
+}
+
+impl Report {
+    fn of(progress: &Progress) -> Self {
+        let (state, end) = match &progress.state {
+            OperationState::Running => ("running", None),
+            OperationState::Paused => ("paused", None),
+            OperationState::Done { cid, size } => ("done", Some(End::Done { cid: cid.to_string(), size: *size })),
+            OperationState::Failed { kind, message } => {
+                ("failed", Some(End::Failed { code: kind.code(), error: message.clone() }))
+            }
+        };
+        Self {
+            operation_id: progress.id.to_string(),
+            kind: progress.kind.name(),
+            state,
+            bytes: progress.bytes,
+            total: progress.total,
+            blocks: progress.blocks,
+            rate_bytes_per_second: progress.rate_bytes_per_second(),
+            eta_seconds: progress.eta_seconds(),
+            end,
+        }
+    }
+}
+
+/// The operations that are not over.
+pub(super) async fn list(State(state): State<AppState>) -> Response {
+    let operations: Vec<_> = state.node.operations().iter().map(Report::of).collect();
+    ([(CACHE_CONTROL, "no-store")], Json(serde_json::json!({ "operations": operations }))).into_response()
+}
+
+/// One operation, from its state now to its end. After the last event the stream ends; a client that comes back for more
+/// (as `EventSource` does) is told with 204 that there is none.
+pub(super) async fn follow(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    Path(operation): Path<String>,
+    query: Result<Query<WaitQuery>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let answer = async {
+        let Query(query) = query.map_err(|e| Error::invalid(e.body_text()))?;
+        let wait = query.wait.unwrap_or(WAIT_SECONDS);
+        if wait > MAX_WAIT_SECONDS {
+            return Err(Error::invalid(format!("wait = {wait}: accepted are 0 to {MAX_WAIT_SECONDS} seconds")));
+        }
+        let operation: OperationId = operation.parse()?;
+        let progress = tokio::select! {
+            progress = state.node.watch_operation(&operation, Duration::from_secs(wait)) => progress?,
+            () = state.lifecycle.shutdown_requested() => {
+                return Err(Error::new(ErrorKind::Unavailable, "the daemon stops"));
+            }
+        };
+        Ok(answer(progress, &headers, state.lifecycle.clone()))
+    };
+    answer.await.map_err(|e| Problem::new(e, &id))
+}
+
+fn answer(progress: watch::Receiver<Progress>, headers: &HeaderMap, lifecycle: Lifecycle) -> Response {
+    let seen = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
+    let has_seen_the_end = {
+        let now = progress.borrow();
+        now.is_over() && seen.is_some_and(|seen| seen >= now.changes)
+    };
+    let headers = [(CACHE_CONTROL, "no-store"), (X_ACCEL_BUFFERING, "no"), (CONTENT_TYPE, "text/event-stream")];
+    if has_seen_the_end {
+        return (StatusCode::NO_CONTENT, headers).into_response();
+    }
+    let feed = Feed { progress, lifecycle, next: None, is_over: false };
+    let events = stream::unfold(feed, |mut feed| async move {
+        let piece = feed.piece().await?;
+        Some((Ok::<_, Error>(piece), feed))
+    });
+    (headers, Body::from_stream(events)).into_response()
+}
+
+/// Turns changes into events.
+struct Feed {
+    progress: watch::Receiver<Progress>,
+    lifecycle: Lifecycle,
+    /// Not before this is the next event sent; `None` before the first.
+    next: Option<Instant>,
+    is_over: bool,
+}
+
+impl Feed {
+    /// The next events, or a comment when there has been none for long; `None` after the last.
+    async fn piece(&mut self) -> Option<Bytes> {
+        if self.is_over {
+            return None;
+        }
+        let mut piece = Vec::with_capacity(512);
+        if let Some(next) = self.next {
+            let is_paused = self.progress.borrow().state == OperationState::Paused;
+            tokio::select! {
+                changed = self.progress.changed() => changed.ok()?,
+                // What runs may end while the daemon drains; what waits for a client will not.
+                () = self.lifecycle.shutdown_requested(), if is_paused => return None,
+                () = sleep(HEARTBEAT) => return Some(Bytes::from_static(b": still here\n\n")),
+            }
+            // The end does not wait.
+            drop(timeout_at(next, self.progress.wait_for(Progress::is_over)).await);
+        } else {
+            piece.extend_from_slice(RETRY);
+        }
+        let now = self.progress.borrow_and_update().clone();
+        self.is_over = now.is_over();
+        if self.next.is_none() || !self.is_over {
+            // Where it is over, the number of the last change is that of the last event.
+            event(&mut piece, "progress", now.changes - u64::from(self.is_over), &now);
+        }
+        if self.is_over {
+            let name = if matches!(now.state, OperationState::Done { .. }) { "done" } else { "error" };
+            event(&mut piece, name, now.changes, &now);
+        }
+        self.next = Some(Instant::now() + INTERVAL);
+        Some(piece.into())
+    }
+}
+
+fn event(out: &mut Vec<u8>, name: &str, id: u64, progress: &Progress) {
+    // Strings and numbers always serialise, and JSON has no line breaks.
+    let data = serde_json::to_string(&Report::of(progress)).unwrap_or_default();
+    out.extend_from_slice(format!("id: {id}\nevent: {name}\ndata: {data}\n\n").as_bytes());
+}

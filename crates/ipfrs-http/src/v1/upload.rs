@@ -1,0 +1,123 @@
+//! `POST /v1/stream/upload`: the body is a file, imported while it streams in.
+
+use axum::Json;
+use axum::extract::{Extension, Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{OperationId, UploadOptions, Uploaded};
+use serde::Serialize;
+
+use super::refusal::Refusal;
+use crate::body::{self, header_text};
+use crate::request_id::RequestId;
+use crate::router::AppState;
+
+/// The header that carries the ID of the operation in both directions.
+pub(super) const X_OPERATION_ID: HeaderName = HeaderName::from_static("x-operation-id");
+
+/// The names of the query.
+const OPTIONS: &str = "filename, operation_id, wrap, pin, cid-version, raw-leaves, chunker, hash, profile";
+
+#[derive(Serialize)]
+struct Answer {
+    cid: String,
+    size: u64,
+    blocks: u64,
+    operation_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filename: Option<String>,
+}
+
+/// Imports the body as one file. The answer comes when it is durable.
+pub(super) async fn upload(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    request: Request,
+) -> Response {
+    let query = match Query::read(&request) {
+        Ok(query) => query,
+        Err(refusal) => return refusal.answer(&id),
+    };
+    let operation = header_text(query.operation.as_str());
+    let mut response = match import(&state, query, request).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(refusal) => refusal.answer(&id),
+    };
+    response.headers_mut().insert(X_OPERATION_ID, operation);
+    response
+}
+
+async fn import(state: &AppState, query: Query, request: Request) -> Result<Answer, Refusal> {
+    check_body(request.headers())?;
+    let length = http_body::Body::size_hint(request.body()).exact();
+    let pieces = body::pieces(request.into_body());
+    let Query { options, operation } = query;
+    let operation_id = operation.to_string();
+    let Uploaded { cid, size, blocks } = state.node.upload(&options, operation, length, pieces).await?;
+    Ok(Answer { cid: cid.to_string(), size, blocks, operation_id, filename: options.filename })
+}
+
+/// The body must be the file and nothing else.
+fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("invalid").trim());
+    if let Some(coding) = text(CONTENT_ENCODING).filter(|coding| !coding.eq_ignore_ascii_case("identity")) {
+        return Err(Refusal::media_type(format!(
+            "Content-Encoding {coding:?} is not taken: send the bytes of the file as they are"
+        )));
+    }
+    if text(CONTENT_TYPE).is_some_and(|media| media.to_ascii_lowercase().starts_with("multipart/")) {
+        return Err(Refusal::media_type(
+            "the body is a form, and would be imported with its boundaries: send the bytes of the file (curl -T FILE, or \
+             --data-binary @FILE), or the form to /api/v0/add",
+        ));
+    }
+    Ok(())
+}
+
+/// What the query and the headers ask of an upload.
+pub(super) struct Query {
+    pub(super) options: UploadOptions,
+    pub(super) operation: OperationId,
+}
+
+impl Query {
+    /// Reads options that are named as those of `add`. Without an ID of the client's, one is made.
+    pub(super) fn read(request: &Request) -> Result<Self, Refusal> {
+        let mut options = UploadOptions::default();
+        let mut operation = request.headers().get(X_OPERATION_ID).map(|id| id.to_str().unwrap_or("?").to_owned());
+        for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
+            let value = value.into_owned();
+            match name.as_ref() {
+                "filename" => options.filename = Some(value),
+                "operation_id" => operation = Some(value),
+                "wrap" | "wrap-with-directory" => options.wrap = flag(&name, &value)?,
+                "pin" => options.pin = flag(&name, &value)?,
+                "raw-leaves" => options.raw_leaves = Some(flag(&name, &value)?),
+                "cid-version" => {
+                    let version = value.parse();
+                    options.cid_version = Some(
+                        version.map_err(|_| Error::invalid(format!("invalid cid-version {value:?}: use 0 or 1")))?,
+                    );
+                }
+                "chunker" => options.chunker = Some(value),
+                "hash" => options.hash = Some(value),
+                "profile" => options.profile = Some(value),
+                other => {
+                    return Err(Error::invalid(format!("unknown option {other:?}: the options are {OPTIONS}")).into());
+                }
+            }
+        }
+        let operation = operation.map_or_else(OperationId::random, |id| id.parse())?;
+        Ok(Self { options, operation })
+    }
+}
+
+fn flag(name: &str, value: &str) -> Result<bool> {
+    match value {
+        "" | "1" | "true" => Ok(true),
+        "0" | "false" => Ok(false),
+        other => Err(Error::invalid(format!("invalid value {other:?} for {name}: use true or false"))),
+    }
+}

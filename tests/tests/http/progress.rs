@@ -1,0 +1,142 @@
+//! `GET /v1/progress`: operations while they run, as server-sent events.
+
+use std::io;
+
+use bytes::Bytes;
+use futures::stream;
+use reqwest::{Body, Method, Response};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+
+use crate::batch_get::problem;
+use crate::content;
+use crate::harness::{TestGateway, header};
+use crate::upload::upload;
+
+/// A server-sent event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) name: String,
+    pub(crate) id: u64,
+    pub(crate) data: Value,
+}
+
+/// Reads events as they come.
+pub(crate) struct Events {
+    response: Response,
+    text: String,
+}
+
+impl Events {
+    pub(crate) async fn of(gateway: &TestGateway, path: &str) -> Self {
+        let response = gateway.get(path).await;
+        assert_eq!(response.status(), 200, "{path}");
+        Self { response, text: String::new() }
+    }
+
+    /// The next event; `None` at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some((block, rest)) = self.text.split_once("\n\n") {
+                let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+                let (name, id, data) = (field("event: "), field("id: "), field("data: "));
+                self.text = rest.to_owned();
+                let Some(data) = data else { continue };
+                let data = serde_json::from_str(&data).unwrap();
+                return Some(Event { name: name.unwrap(), id: id.unwrap().parse().unwrap(), data });
+            }
+            self.text.push_str(std::str::from_utf8(&self.response.chunk().await.unwrap()?).unwrap());
+        }
+    }
+
+    pub(crate) async fn rest(mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+}
+
+/// An upload whose body is sent piece by piece.
+fn piecewise(gateway: &TestGateway, query: &str) -> (UnboundedSender<io::Result<Bytes>>, JoinHandle<Value>) {
+    let (pieces, receiver) = unbounded_channel();
+    let body = stream::unfold(receiver, async |mut receiver| Some((receiver.recv().await?, receiver)));
+    let request = gateway.request(Method::POST, &format!("/v1/stream/upload?{query}")).body(Body::wrap_stream(body));
+    (pieces, tokio::spawn(async move { request.send().await.unwrap().json().await.unwrap() }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_is_followed_from_before_its_first_byte_to_its_end() {
+    let gateway = TestGateway::start().await;
+    let body = content::bytes(3_000_000);
+    let path = "/v1/progress/followed?wait=60";
+    let (mut events, (pieces, answer)) =
+        tokio::join!(Events::of(&gateway, path), async { piecewise(&gateway, "operation_id=followed") });
+    assert_eq!(header(&events.response, "content-type"), "text/event-stream");
+    assert_eq!(header(&events.response, "cache-control"), "no-store");
+    assert_eq!(header(&events.response, "x-accel-buffering"), "no");
+    let first = events.next().await.unwrap();
+    assert_eq!((first.name.as_str(), &first.data["bytes"]), ("progress", &json!(0)), "{first:?}");
+    assert_eq!((&first.data["kind"], &first.data["state"]), (&json!("upload"), &json!("running")));
+    assert_eq!((&first.data["operation_id"], first.data.get("total")), (&json!("followed"), None));
+    for sent in [1_000_000, 2_000_000] {
+        pieces.send(Ok(body.slice(sent - 1_000_000..sent))).unwrap();
+        // The body stands still: exactly this much is seen, however it was cut on its way.
+        while events.next().await.unwrap().data["bytes"] != json!(sent) {}
+    }
+    let listed: Value = gateway.get("/v1/progress").await.json().await.unwrap();
+    assert_eq!(listed["operations"][0]["operation_id"], "followed", "{listed}");
+    assert_eq!(listed["operations"][0]["bytes"], 2_000_000, "{listed}");
+    pieces.send(Ok(body.slice(2_000_000..))).unwrap();
+    drop(pieces);
+    let answer = answer.await.unwrap();
+    let rest = events.rest().await;
+    let last = rest.last().unwrap();
+    assert_eq!((last.name.as_str(), &last.data["state"]), ("done", &json!("done")));
+    assert_eq!((&last.data["cid"], &last.data["size"]), (&answer["cid"], &json!(3_000_000)));
+    assert_eq!((&last.data["bytes"], &last.data["blocks"]), (&json!(3_000_000), &answer["blocks"]));
+    assert!(last.data["rate_bytes_per_second"].as_u64().unwrap() > 0, "{last:?}");
+    assert!(rest.iter().rev().skip(1).all(|event| event.name == "progress" && event.id < last.id), "{rest:?}");
+    let listed: Value = gateway.get("/v1/progress").await.json().await.unwrap();
+    assert_eq!(listed, json!({"operations": []}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operation_that_is_over_is_told_to_those_who_ask_late_but_once() {
+    let gateway = TestGateway::start().await;
+    upload(&gateway, "operation_id=over", "hello world").await;
+    let events = Events::of(&gateway, "/v1/progress/over").await.rest().await;
+    let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
+    assert_eq!(names, ["progress", "done"]);
+    assert_eq!((&events[1].data["total"], &events[1].data["size"]), (&json!(11), &json!(11)));
+    // What a browser's EventSource does when the stream ends.
+    let again = gateway.request(Method::GET, "/v1/progress/over").header("last-event-id", events[1].id);
+    assert_eq!(again.send().await.unwrap().status(), 204);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_fails_ends_with_an_error() {
+    let gateway = TestGateway::start().await;
+    let (pieces, answer) = piecewise(&gateway, "operation_id=failed");
+    pieces.send(Ok("hello".into())).unwrap();
+    let mut events = Events::of(&gateway, "/v1/progress/failed?wait=60").await;
+    while events.next().await.unwrap().data["bytes"] != json!(5) {}
+    pieces.send(Err(io::Error::other("the disk of the client is gone"))).unwrap();
+    assert!(answer.await.is_err());
+    let rest = events.rest().await;
+    let last = rest.last().unwrap();
+    assert_eq!((last.name.as_str(), &last.data["state"]), ("error", &json!("failed")));
+    assert!(!last.data["code"].as_str().unwrap().is_empty() && !last.data["error"].as_str().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_operation_is_404_and_a_malformed_id_400() {
+    let gateway = TestGateway::start().await;
+    problem(gateway.get("/v1/progress/nothing?wait=0").await, 404, "not_found").await;
+    problem(gateway.get("/v1/progress/a%20b").await, 400, "invalid_input").await;
+    for wait in ["61", "-1", "soon"] {
+        problem(gateway.get(&format!("/v1/progress/x?wait={wait}")).await, 400, "invalid_input").await;
+    }
+}

@@ -1,0 +1,149 @@
+//! `POST /v1/stream/upload`: a raw body as one file.
+
+use bytes::Bytes;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use crate::batch_get::problem;
+use crate::content;
+use crate::harness::{TestGateway, header};
+use crate::wire::Wire;
+
+pub(crate) async fn upload(gateway: &TestGateway, query: &str, body: impl Into<Bytes>) -> Response {
+    let path = format!("/v1/stream/upload?{query}");
+    gateway.request(Method::POST, &path).body(body.into()).send().await.unwrap()
+}
+
+async fn uploaded(gateway: &TestGateway, query: &str, body: impl Into<Bytes>) -> Value {
+    let response = upload(gateway, query, body).await;
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    assert_eq!(status, 200, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_any_size_becomes_the_file_that_add_makes_of_it() {
+    let (gateway, other) = (TestGateway::start().await, TestGateway::start().await);
+    // With the default chunks of 262,144 bytes.
+    for (size, blocks) in [(0, 1), (1, 1), (262_144, 1), (262_145, 3), (10_000_000, 40)] {
+        let body = content::bytes(size);
+        let answer = uploaded(&gateway, "", body.clone()).await;
+        assert_eq!(answer["cid"], other.add("", body.clone()).await, "{size}");
+        assert_eq!((&answer["size"], &answer["blocks"]), (&json!(size), &json!(blocks)), "{answer}");
+        let found = gateway.content(&format!("/ipfs/{}", answer["cid"].as_str().unwrap())).await;
+        content::assert_same(&found, &body, "what was uploaded");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_are_named_as_those_of_add_and_do_the_same() {
+    let (gateway, other) = (TestGateway::start().await, TestGateway::start().await);
+    let body = content::bytes(700_000);
+    for options in [
+        "cid-version=1",
+        "raw-leaves=true",
+        "cid-version=1&raw-leaves=false",
+        "chunker=size-65536",
+        "hash=blake3",
+        "profile=unixfs-v1-2025",
+    ] {
+        let answer = uploaded(&gateway, options, body.clone()).await;
+        assert_eq!(answer["cid"], other.add(options, body.clone()).await, "{options}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_told_again_and_is_in_a_directory_only_when_that_is_asked_for() {
+    let gateway = TestGateway::start().await;
+    let bare = uploaded(&gateway, "", "hello world").await;
+    assert_eq!(bare.get("filename"), None);
+    let named = uploaded(&gateway, "filename=h%C3%A9llo.txt", "hello world").await;
+    assert_eq!((&named["cid"], &named["filename"]), (&bare["cid"], &json!("héllo.txt")));
+    let wrapped = uploaded(&gateway, "filename=h%C3%A9llo.txt&wrap=true", "hello world").await;
+    assert_eq!((&wrapped["size"], &wrapped["blocks"]), (&json!(11), &json!(2)));
+    let path = format!("/ipfs/{}/h%C3%A9llo.txt", wrapped["cid"].as_str().unwrap());
+    assert_eq!(gateway.content(&path).await, "hello world");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operation_is_named_by_the_client_or_by_us_and_by_nobody_twice() {
+    let gateway = TestGateway::start().await;
+    let made = upload(&gateway, "", "x").await;
+    let id = header(&made, "x-operation-id").to_owned();
+    assert_eq!(made.json::<Value>().await.unwrap()["operation_id"], json!(id));
+    assert_eq!(id.len(), 32);
+    let chosen = upload(&gateway, "operation_id=my.upload_1", "x").await;
+    assert_eq!(header(&chosen, "x-operation-id"), "my.upload_1");
+    let by_header = gateway.request(Method::POST, "/v1/stream/upload").header("x-operation-id", "my-2").body("x");
+    assert_eq!(by_header.send().await.unwrap().json::<Value>().await.unwrap()["operation_id"], "my-2");
+    problem(upload(&gateway, "operation_id=my.upload_1", "y").await, 409, "conflict").await;
+    for bad in ["a%20b", "a%2Fb", "", &"a".repeat(129)] {
+        problem(upload(&gateway, &format!("operation_id={bad}"), "x").await, 400, "invalid_input").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_not_be_the_file_is_refused_and_stores_nothing() {
+    let gateway = TestGateway::start_with(|config| config.upload.max_bytes = 1_000).await;
+    for query in [
+        "filename=a%2Fb",
+        "filename=..",
+        "filename=",
+        "chunker=nonsense",
+        "hash=nonsense",
+        "profile=nonsense",
+        "cid-version=2",
+        "cid-version=0&hash=blake3",
+        "pin=maybe",
+        "no-such-option=1",
+    ] {
+        let response = upload(&gateway, query, "x").await;
+        // 501 for what other implementations do and we do not.
+        let (status, code) = if response.status() == 501 { (501, "unsupported") } else { (400, "invalid_input") };
+        problem(response, status, code).await;
+    }
+    for (name, value, named) in
+        [("content-encoding", "gzip", "gzip"), ("content-type", "multipart/form-data; boundary=x", "/api/v0/add")]
+    {
+        let request = gateway.request(Method::POST, "/v1/stream/upload").header(name, value).body("x");
+        let problem = problem(request.send().await.unwrap(), 415, "unsupported_media_type").await;
+        assert!(problem["detail"].as_str().unwrap().contains(named), "{problem}");
+    }
+    let identity = gateway.request(Method::POST, "/v1/stream/upload").header("content-encoding", "identity").body("");
+    assert_eq!(identity.send().await.unwrap().status(), 200);
+    let too_large = problem(upload(&gateway, "", content::bytes(1_001)).await, 413, "too_large").await;
+    assert!(too_large["detail"].as_str().unwrap().contains("upload.max_bytes"), "{too_large}");
+    // Of unknown length.
+    let pieces = (0..11).map(|_| Ok::<_, std::io::Error>(content::bytes(100)));
+    let request = gateway.request(Method::POST, "/v1/stream/upload");
+    let request = request.body(reqwest::Body::wrap_stream(futures::stream::iter(pieces)));
+    problem(request.send().await.unwrap(), 413, "too_large").await;
+    let response = gateway.get("/v1/stream/upload").await;
+    assert!(header(&response, "allow").contains("POST"), "{:?}", response.headers());
+    problem(response, 405, "method_not_allowed").await;
+    assert_eq!(gateway.blocks().await, 1, "the empty file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_breaks_off_is_no_file() {
+    let gateway = TestGateway::start().await;
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send("POST /v1/stream/upload?operation_id=broken HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhello")
+        .await;
+    wire.finish().await;
+    drop(wire);
+    // Its progress ends when the operation does.
+    let events = gateway.content("/v1/progress/broken?wait=60").await;
+    let events = String::from_utf8_lossy(&events);
+    assert!(events.contains("event: error\n"), "{events}");
+    assert_eq!(gateway.blocks().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_in_browsers_may_not_upload() {
+    let gateway = TestGateway::start().await;
+    let request = gateway.request(Method::POST, "/v1/stream/upload").header("sec-fetch-site", "same-origin").body("x");
+    problem(request.send().await.unwrap(), 403, "forbidden").await;
+    assert_eq!(gateway.blocks().await, 0);
+}
