@@ -73,12 +73,6 @@ impl HamtShard {
         &self.slots
     }
 
-    /// The used positions in ascending order, by value.
-    #[must_use]
-    pub fn into_slots(self) -> Vec<Slot> {
-        self.slots
-    }
-
     /// What the name that `bits` is the hash of leads to. An entry found so need not have that name.
     pub(crate) fn find(&self, bits: &mut HashBits) -> Result<Option<&Slot>> {
         let position = bits.next(self.fanout.trailing_zeros())?;

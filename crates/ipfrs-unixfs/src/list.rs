@@ -8,11 +8,12 @@ use ipfrs_core::{Cid, Error, Result};
 use tokio::task::coop::consume_budget;
 
 use crate::blocks::BlockSource;
-use crate::hamt::{HamtShard, Slot};
+use crate::hamt::Slot;
 use crate::node::{DirEntry, Node};
 use crate::resolve::load_shard;
 
-/// The entries of the directory `node`, basic or sharded, in the order of its blocks; sharded ones depth first.
+/// The entries of the directory `node`, basic or sharded, in the order of its blocks; sharded ones depth first. A shared
+/// node is read where it is.
 ///
 /// Memory is bounded by the shards from the root to the one that is being read (at most 21 of at most 1,024 links). The
 /// stream ends after its first error: [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when `node` is no directory or
@@ -23,17 +24,29 @@ use crate::resolve::load_shard;
 /// entries below it is refused. And a consumer that takes all that it can get still lets other tasks run: loading shards
 /// uses up the budget of a Tokio task.
 #[must_use]
-pub fn entries(source: Arc<dyn BlockSource>, node: Node) -> BoxStream<'static, Result<DirEntry>> {
-    match node {
-        Node::Directory { entries, .. } => stream::iter(entries.into_iter().map(Ok)).boxed(),
+pub fn entries(source: Arc<dyn BlockSource>, node: impl Into<Arc<Node>>) -> BoxStream<'static, Result<DirEntry>> {
+    let node = node.into();
+    match &*node {
+        Node::Directory { entries, .. } => {
+            let count = entries.len();
+            stream::iter((0..count).filter_map(move |at| basic_entry(&node, at).cloned().map(Ok))).boxed()
+        }
         Node::HamtShard(root) => {
-            let walk = Walk { source, path: vec![Level::new(root, 0)] };
+            let root = Level { next: 0, hash_bits: root.fanout().trailing_zeros(), shard: Arc::clone(&node) };
+            let walk = Walk { source, path: vec![root] };
             stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|entry| (entry, walk))) })
                 .boxed()
         }
         Node::File(_) | Node::Symlink { .. } => {
             stream::iter([Err(Error::invalid("only directories have entries, and this is none"))]).boxed()
         }
+    }
+}
+
+fn basic_entry(node: &Node, at: usize) -> Option<&DirEntry> {
+    match node {
+        Node::Directory { entries, .. } => entries.get(at),
+        _ => None,
     }
 }
 
@@ -44,15 +57,22 @@ struct Walk {
 }
 
 struct Level {
-    slots: std::vec::IntoIter<Slot>,
+    /// A [`Node::HamtShard`].
+    shard: Arc<Node>,
+    /// Its first slot that has not been taken.
+    next: usize,
     /// Bits of a name's hash that lead to one of the slots.
     hash_bits: u32,
 }
 
-impl Level {
-    /// The level of `shard`, which `hash_bits` lead to.
-    fn new(shard: HamtShard, hash_bits: u32) -> Self {
-        Self { hash_bits: hash_bits + shard.fanout().trailing_zeros(), slots: shard.into_slots().into_iter() }
+impl Iterator for Level {
+    type Item = Slot;
+
+    fn next(&mut self) -> Option<Slot> {
+        let Node::HamtShard(shard) = &*self.shard else { return None };
+        let slot = shard.slots().get(self.next).cloned();
+        self.next += 1;
+        slot
     }
 }
 
@@ -62,7 +82,7 @@ const LINKS_PER_TURN: usize = 16;
 impl Walk {
     async fn next(&mut self) -> Result<Option<DirEntry>> {
         while let Some(level) = self.path.last_mut() {
-            match level.slots.next() {
+            match level.next() {
                 Some(Slot::Entry(entry)) => return Ok(Some(entry)),
                 Some(Slot::Shard(cid)) => {
                     let above = level.hash_bits;
@@ -87,12 +107,12 @@ impl Walk {
         if links == 0 {
             return Err(Error::invalid(format!("directory shard {cid} is empty, which only a root may be")));
         }
-        let level = Level::new(shard, above);
-        if level.hash_bits > u64::BITS {
+        let hash_bits = above + shard.fanout().trailing_zeros();
+        if hash_bits > u64::BITS {
             return Err(Error::invalid(format!(
                 "directory shard {cid} lies deeper than the 64 bits of a name's hash lead"
             )));
         }
-        Ok(level)
+        Ok(Level { shard: Arc::new(Node::HamtShard(shard)), next: 0, hash_bits })
     }
 }
