@@ -6,6 +6,8 @@
 mod input;
 mod reader;
 
+use std::task::{Poll, ready};
+
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
 use ipfrs_core::{Block, Cid, Result};
@@ -36,28 +38,38 @@ pub fn header(roots: &[Cid]) -> Bytes {
 /// The section of one block: the section's length and the CID, and `data` itself, which is not copied.
 #[must_use]
 pub fn frame(cid: &Cid, data: Bytes) -> [Bytes; 2] {
-    let cid = cid.to_bytes();
-    let mut prefix = varint((cid.len() + data.len()) as u64);
-    prefix.extend(cid);
+    let mut buffer = unsigned_varint::encode::u64_buffer();
+    let cid_bytes = cid.encoded_len();
+    let len = unsigned_varint::encode::u64((cid_bytes + data.len()) as u64, &mut buffer);
+    let mut prefix = Vec::with_capacity(len.len() + cid_bytes);
+    prefix.extend_from_slice(len);
+    // Writing to memory that grows cannot fail.
+    let _written = cid.write_bytes(&mut prefix);
     [prefix.into(), data]
 }
 
 /// A whole CAR as a stream: the header, then a section for each of `blocks`. Ends after the first error.
-pub fn encode<S>(roots: &[Cid], blocks: S) -> impl Stream<Item = Result<Bytes>> + use<S>
+pub fn encode<S>(roots: &[Cid], mut blocks: S) -> impl Stream<Item = Result<Bytes>> + use<S>
 where
-    S: Stream<Item = Result<Block>>,
+    S: Stream<Item = Result<Block>> + Unpin,
 {
-    let sections = blocks.flat_map(|block| {
-        let parts = match block {
-            Ok(block) => {
-                let (cid, data) = block.into_parts();
-                frame(&cid, data).into_iter().filter(|part| !part.is_empty()).map(Ok).collect()
-            }
-            Err(error) => vec![Err(error)],
-        };
-        stream::iter(parts)
-    });
-    stream::once(std::future::ready(Ok(header(roots)))).chain(sections)
+    // What is to be given before a further block is taken.
+    let mut next = Some(header(roots));
+    let mut has_failed = false;
+    stream::poll_fn(move |cx| {
+        if let Some(piece) = next.take() {
+            return Poll::Ready(Some(Ok(piece)));
+        }
+        if has_failed {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(ready!(blocks.poll_next_unpin(cx)).map(|block| {
+            let (cid, data) = block.inspect_err(|_| has_failed = true)?.into_parts();
+            let [prefix, data] = frame(&cid, data);
+            next = Some(data).filter(|data| !data.is_empty());
+            Ok(prefix)
+        }))
+    })
 }
 
 const CBOR_BYTES: u8 = 2 << 5;

@@ -5,6 +5,7 @@
 //!   [`Bandwidth`].
 //! * [`DagWalk`] gives all blocks of a DAG in the order of a CAR, each once.
 //! * [`car`] frames blocks as CAR, and reads CAR with every hash verified.
+//! * [`tar`] writes what goes around files, directories and symlinks in a TAR archive.
 //! * [`BlockStoreSource`] and [`StoreSink`] let the UnixFS code read from and write to a block store.
 
 mod bandwidth;
@@ -17,6 +18,7 @@ mod sendfile;
 mod socket;
 mod source;
 mod span;
+pub mod tar;
 mod visited;
 mod walk;
 

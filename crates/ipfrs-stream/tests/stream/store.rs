@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_store::{BlockStore, Mappings, MemoryStore, PutMode, Spared, Stats, Stored};
+use ipfrs_store::{BlockStore, CompactOptions, Compacted, Mappings, MemoryStore, PutMode, Spared, Stats, Stored};
 
 /// Counts what is asked of the store inside; with `stalled`, no block ever arrives.
 #[derive(Debug)]
@@ -96,6 +96,10 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
         self.inside.iterate()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        self.inside.compact(options).await
     }
 
     async fn flush(&self) -> Result<()> {

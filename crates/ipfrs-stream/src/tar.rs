@@ -1,0 +1,276 @@
+//! TAR: files, directories and symlinks in a row, as a stream (POSIX.1-2017, "pax Interchange Format").
+//!
+//! [`header`] writes what comes before an entry's content: a `ustar` header, and in front of it a `pax` extended header
+//! where something does not fit. [`padding`] comes after the content, [`end`] after the last entry. Content itself is
+//! never touched. The same entries always give the same bytes: owners are zero, and what has no time gets 1970.
+
+use bytes::Bytes;
+use ipfrs_core::{Error, Result};
+use ipfrs_unixfs::{Attributes, Mtime};
+
+/// Everything is a multiple of this.
+const BLOCK_BYTES: usize = 512;
+
+/// Longest path of an entry: the most that any of the usual file systems takes.
+const MAX_PATH_BYTES: usize = 32 * 1024;
+
+/// The largest number of an octal field of 12 bytes.
+const MAX_OCTAL: u64 = 0o777_7777_7777;
+
+/// Room for a name, and for a link's target.
+const NAME_BYTES: usize = 100;
+
+/// Permissions of what came without.
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
+const SYMLINK_MODE: u32 = 0o777;
+
+static ZEROS: [u8; 2 * BLOCK_BYTES] = [0; 2 * BLOCK_BYTES];
+
+/// What is archived under one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TarEntry<'a> {
+    /// The names on the way from the root of the archive, separated by slashes.
+    pub path: &'a str,
+    /// What it is.
+    pub kind: TarKind<'a>,
+    /// Permissions and time, where they were kept.
+    pub attributes: Attributes,
+}
+
+/// Kinds of [`TarEntry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TarKind<'a> {
+    /// A file, whose content follows.
+    File {
+        /// Bytes of the content.
+        size: u64,
+    },
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink {
+        /// Where it points to.
+        target: &'a [u8],
+    },
+}
+
+/// Whether `name` may be a name in an archive: an archive is unpacked by others, who may trust it more than they should.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for names that lead elsewhere: empty ones, `.`, `..`, and such with
+/// a slash or a NUL byte.
+pub fn check_name(name: &str) -> Result<()> {
+    let why = match name {
+        "" => "it is empty",
+        "." | ".." => "it leads out of its directory",
+        name if name.contains('/') => "it holds a slash",
+        name if name.contains('\0') => "it holds a NUL byte",
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!("the entry {:?} cannot be archived: {why}", shorten(name))))
+}
+
+/// What comes before the content of `entry`.
+///
+/// # Errors
+/// As [`check_name`] for each name of the path; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a path of more than
+/// 32 KiB; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a target of a link with a NUL byte.
+pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
+    entry.path.split('/').try_for_each(check_name)?;
+    let (kind, size, target, default_mode) = match entry.kind {
+        TarKind::File { size } => (b'0', size, &[][..], FILE_MODE),
+        TarKind::Directory => (b'5', 0, &[][..], DIRECTORY_MODE),
+        TarKind::Symlink { target } => (b'2', 0, target, SYMLINK_MODE),
+    };
+    if entry.path.len() > MAX_PATH_BYTES || target.len() > MAX_PATH_BYTES {
+        let path = shorten(entry.path);
+        return Err(Error::too_large(format!("the path {path:?} is over the limit of {MAX_PATH_BYTES} bytes")));
+    }
+    if target.contains(&0) {
+        return Err(Error::invalid(format!("the symlink {:?} has a target with a NUL byte", shorten(entry.path))));
+    }
+    let path = if kind == b'5' { format!("{}/", entry.path) } else { entry.path.to_owned() };
+    let mode = entry.attributes.mode.unwrap_or(default_mode);
+    let mtime = entry.attributes.mtime.unwrap_or(Mtime { seconds: 0, nanos: 0 });
+    let seconds = u64::try_from(mtime.seconds).ok().filter(|seconds| *seconds <= MAX_OCTAL);
+    let records = pax_records(path.as_bytes(), target, size, &mtime, seconds.is_some() && mtime.nanos == 0);
+    let mut out = Vec::new();
+    if !records.is_empty() {
+        let plain = Ustar { name: b"pax_header", kind: b'x', size: records.len() as u64, ..Ustar::default() };
+        plain.write(&mut out);
+        out.extend_from_slice(&records);
+        out.extend_from_slice(&padding(records.len() as u64));
+    }
+    let size = if size <= MAX_OCTAL { size } else { 0 };
+    Ustar { name: path.as_bytes(), mode, size, seconds: seconds.unwrap_or(0), kind, target }.write(&mut out);
+    Ok(out.into())
+}
+
+/// The zeros after a content of `size` bytes.
+#[must_use]
+pub fn padding(size: u64) -> Bytes {
+    let rest = (size % BLOCK_BYTES as u64) as usize;
+    Bytes::from_static(&ZEROS[..(BLOCK_BYTES - rest) % BLOCK_BYTES])
+}
+
+/// The end of an archive.
+#[must_use]
+pub fn end() -> Bytes {
+    Bytes::from_static(&ZEROS)
+}
+
+/// The extended header for what a `ustar` header cannot say; empty where it can say all.
+fn pax_records(path: &[u8], target: &[u8], size: u64, mtime: &Mtime, has_plain_time: bool) -> Vec<u8> {
+    let mut records = Vec::new();
+    if std::str::from_utf8(target).is_err() {
+        put_record(&mut records, "hdrcharset", b"BINARY");
+    }
+    if !is_plain(path) {
+        put_record(&mut records, "path", path);
+    }
+    if !is_plain(target) {
+        put_record(&mut records, "linkpath", target);
+    }
+    if size > MAX_OCTAL {
+        put_record(&mut records, "size", size.to_string().as_bytes());
+    }
+    if !has_plain_time {
+        put_record(&mut records, "mtime", decimal(mtime).as_bytes());
+    }
+    records
+}
+
+/// Whether a header's field holds it: ASCII, since nothing says what else is meant.
+fn is_plain(text: &[u8]) -> bool {
+    text.len() <= NAME_BYTES && text.is_ascii()
+}
+
+/// A record: its own length in decimal, a space, `key=value`, a newline.
+fn put_record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+    let rest = key.len() + value.len() + " =\n".len();
+    // The length's digits count too.
+    let mut len = rest + 1;
+    while rest + len.to_string().len() != len {
+        len += 1;
+    }
+    out.extend_from_slice(format!("{len} {key}=").as_bytes());
+    out.extend_from_slice(value);
+    out.push(b'\n');
+}
+
+/// Seconds as a decimal fraction. Nanoseconds count forwards even before 1970.
+fn decimal(time: &Mtime) -> String {
+    match (time.seconds, time.nanos) {
+        (seconds, 0) => seconds.to_string(),
+        (seconds @ 0.., nanos) => format!("{seconds}.{nanos:09}"),
+        (seconds, nanos) => format!("-{}.{:09}", (seconds + 1).unsigned_abs(), 1_000_000_000 - nanos),
+    }
+}
+
+/// A header of 512 bytes.
+#[derive(Default)]
+struct Ustar<'a> {
+    name: &'a [u8],
+    mode: u32,
+    size: u64,
+    seconds: u64,
+    kind: u8,
+    target: &'a [u8],
+}
+
+impl Ustar<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        let mut block = [0; BLOCK_BYTES];
+        put_text(&mut block[..NAME_BYTES], self.name);
+        put_octal(&mut block[100..108], u64::from(self.mode));
+        // Owner and group.
+        put_octal(&mut block[108..116], 0);
+        put_octal(&mut block[116..124], 0);
+        put_octal(&mut block[124..136], self.size);
+        put_octal(&mut block[136..148], self.seconds);
+        block[148..156].fill(b' ');
+        block[156] = self.kind;
+        put_text(&mut block[157..157 + NAME_BYTES], self.target);
+        block[257..265].copy_from_slice(b"ustar\x0000");
+        // The checksum is taken with spaces in its own place.
+        let sum: u64 = block.iter().map(|byte| u64::from(*byte)).sum();
+        put_octal(&mut block[148..155], sum);
+        block[154] = 0;
+        out.extend_from_slice(&block);
+    }
+}
+
+/// As much as fits; what does not is in the extended header as well.
+fn put_text(field: &mut [u8], text: &[u8]) {
+    let len = text.len().min(field.len());
+    field[..len].copy_from_slice(&text[..len]);
+}
+
+/// Digits to the field's end, where a NUL byte stays.
+fn put_octal(field: &mut [u8], number: u64) {
+    let width = field.len() - 1;
+    put_text(field, format!("{number:0width$o}").as_bytes());
+}
+
+fn shorten(name: &str) -> String {
+    let mut short: String = name.chars().take(80).collect();
+    if short.len() < name.len() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_count_their_own_digits() {
+        for (value, expected) in [(0, "5 a=\n"), (3, "8 a=xxx\n"), (4, "9 a=xxxx\n"), (5, "11 a=xxxxx\n")] {
+            let mut out = Vec::new();
+            put_record(&mut out, "a", "x".repeat(value).as_bytes());
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn times_before_1970_and_between_seconds_are_decimal() {
+        let decimal = |seconds, nanos| decimal(&Mtime { seconds, nanos });
+        assert_eq!(decimal(1_700_000_000, 500), "1700000000.000000500");
+        assert_eq!(decimal(-1, 0), "-1");
+        assert_eq!(decimal(-1, 500_000_000), "-0.500000000");
+        assert_eq!(decimal(-2, 250_000_000), "-1.750000000");
+    }
+
+    #[test]
+    fn the_header_of_a_plain_file_is_byte_for_byte_what_the_standard_says() {
+        let attributes = Attributes { mode: Some(0o640), mtime: Some(Mtime { seconds: 0o1234, nanos: 0 }) };
+        let entry = TarEntry { path: "d/a", kind: TarKind::File { size: 10 }, attributes };
+        let header = header(&entry).unwrap();
+        assert_eq!(header.len(), 512);
+        let text = |from: usize, len: usize| std::str::from_utf8(&header[from..from + len]).unwrap();
+        assert_eq!(text(0, 4), "d/a\0");
+        assert_eq!(text(100, 48), "0000640\x000000000\x000000000\x0000000000012\x0000000001234\0");
+        assert_eq!(text(156, 1), "0");
+        assert_eq!(text(257, 8), "ustar\x0000");
+        let sum: u64 =
+            header.iter().enumerate().map(|(at, b)| if (148..156).contains(&at) { 32 } else { u64::from(*b) }).sum();
+        assert_eq!(text(148, 8), format!("{sum:06o}\0 "));
+        assert!(header[265..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_and_paths_without_end_are_refused() {
+        for path in ["", ".", "..", "/etc/passwd", "a/../b", "a//b", "a/", "a\0b", "a/."] {
+            let entry = TarEntry { path, kind: TarKind::Directory, attributes: Attributes::default() };
+            assert!(header(&entry).is_err(), "{path:?}");
+        }
+        let long = ["x"; 20_000].join("/");
+        let entry = TarEntry { path: &long, kind: TarKind::Directory, attributes: Attributes::default() };
+        assert!(header(&entry).unwrap_err().message().contains("over the limit of 32768 bytes"));
+        for name in ["...", "..a", " ", "-rf", "ünï", "a\\b"] {
+            check_name(name).unwrap();
+        }
+    }
+}
