@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_store::{BlockStore, Mappings, PutMode, Spared, Stats, Stored};
+use ipfrs_store::{BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
 use std::sync::Arc;
 
 use crate::metrics::Metrics;
@@ -79,6 +79,12 @@ impl BlockStore for Metered {
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
         self.inner.iterate()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        let result = self.inner.compact(options).await;
+        self.failed("compact", &result);
+        result
     }
 
     async fn flush(&self) -> Result<()> {

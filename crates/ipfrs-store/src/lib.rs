@@ -18,4 +18,6 @@ pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
 pub use pack::{PackOptions, PackStore};
 pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
-pub use store::{BlockStore, BlockStoreExt, PutMode, RESERVED_CODEC, Spared, Stats, Stored};
+pub use store::{
+    BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, PutMode, RESERVED_CODEC, Spared, Stats, Stored,
+};

@@ -13,7 +13,7 @@ use ipfrs_core::{Block, Cid, Multihash, Result, identity_payload};
 use parking_lot::RwLock;
 
 use crate::store::{self, Admission};
-use crate::{BlockStore, PutMode, Spared, Stats, Stored};
+use crate::{BlockStore, CompactOptions, Compacted, PutMode, Spared, Stats, Stored};
 
 /// How many CIDs [`BlockStore::iterate`] copies at a time.
 const PAGE: usize = 1_000;
@@ -123,6 +123,11 @@ impl BlockStore for MemoryStore {
         .map(|page| stream::iter(page.into_iter().map(Ok)))
         .flatten()
         .boxed()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        options.check()?;
+        Ok(Compacted::default())
     }
 
     async fn flush(&self) -> Result<()> {

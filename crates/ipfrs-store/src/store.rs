@@ -1,6 +1,7 @@
 //! The contract that every engine keeps.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -56,6 +57,55 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Approximate size of the location cache, in bytes.
     pub cache_bytes: u64,
+}
+
+/// What [`BlockStore::compact`] is to look at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CompactOptions {
+    /// Files are rewritten of which at least this share is dead: 0.25 is a quarter. At 0, all are of which anything is,
+    /// from the oldest on. What is rewritten of a file needs room on the disk until the file is removed.
+    pub min_dead_share: f64,
+}
+
+impl Default for CompactOptions {
+    fn default() -> Self {
+        Self { min_dead_share: 0.25 }
+    }
+}
+
+impl CompactOptions {
+    /// Refuses what is no share.
+    pub(crate) fn check(self) -> Result<()> {
+        match self.min_dead_share {
+            share if (0.0..=1.0).contains(&share) => Ok(()),
+            share => Err(Error::invalid(format!("{share} is no share of dead bytes: give one from 0 to 1"))),
+        }
+    }
+}
+
+/// What [`BlockStore::compact`] did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Compacted {
+    /// Packs that were removed.
+    pub packs: u64,
+    /// Bytes of them that were needed and are in other packs now, framing included.
+    pub moved_bytes: u64,
+    /// How much less of the disk is taken. While slices of a removed pack are in use, the file system keeps its room.
+    pub freed_bytes: u64,
+    /// Packs that would have been removed, but are not what the store has written. Nothing of them was removed, and the
+    /// blocks that can be read still are.
+    pub damaged: Vec<DamagedPack>,
+}
+
+/// A pack in which something is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedPack {
+    /// The file.
+    pub path: PathBuf,
+    /// Where the first section begins that is not sound, in bytes.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub reason: String,
 }
 
 /// A set of blocks, keyed by multihash: a block put under one codec or CID version is found under every other.
@@ -127,6 +177,18 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// Blocks that are put meanwhile may be listed as well. Memory is bounded whatever the size of the store.
     fn iterate(&self) -> BoxStream<'static, Result<Cid>>;
 
+    /// Gives the disk space of deleted blocks back, and returns when all that is worth it was done. Blocks can be read, put
+    /// and deleted meanwhile; who reads slower than this runs keeps what is being read. One compaction runs at a time,
+    /// and a second waits for the first.
+    ///
+    /// A crash in the middle costs nothing but the work. Dropping the future stops soon; what was done stays done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a share that is none; [`ErrorKind::NoSpace`] when what is needed of a file does
+    /// not fit on the disk, after those were removed of which nothing is needed; failures of the store itself. What was
+    /// done before stays done.
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted>;
+
     /// Makes derived state (the index) durable too, so that the next open is quick.
     ///
     /// # Errors
@@ -140,7 +202,8 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     async fn stats(&self) -> Result<Stats>;
 
     /// A number that changes when blocks go away: bytes that were read before are still what the store would give as
-    /// long as it is the same. It changes before a [`delete_many`](Self::delete_many) that removed something returns.
+    /// long as it is the same. It changes before a [`delete_many`](Self::delete_many) that removed something returns, and
+    /// when [`compact`](Self::compact) has removed a file: slices that are kept would keep its room on the disk.
     fn removals(&self) -> u64;
 
     /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.

@@ -24,7 +24,7 @@ fn varint(bytes: &mut &[u8]) -> usize {
 }
 
 /// The sections of a CARv1 file, after its header, which must name no roots.
-fn sections(mut car: &[u8]) -> Vec<(Cid, &[u8])> {
+pub(crate) fn sections(mut car: &[u8]) -> Vec<(Cid, &[u8])> {
     let header = varint(&mut car);
     // A map of two: "roots" to an empty array, "version" to 1.
     assert_eq!(car[..header], *b"\xa2\x65roots\x80\x67version\x01");

@@ -2,6 +2,7 @@
 // The lint's exception for tests leaves out their helpers.
 #![allow(clippy::unwrap_used)]
 
+mod compaction;
 mod conformance;
 mod crash;
 mod disk_full;

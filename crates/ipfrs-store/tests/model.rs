@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ipfrs_core::Block;
-use ipfrs_store::{BlockStore, PackOptions, PackStore, PutMode, Stored};
+use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, PutMode, Stored};
 use proptest::prelude::*;
 
 use crate::fixture::{block, cids, listed, small_packs};
@@ -14,6 +14,7 @@ enum Step {
     Delete(Vec<u8>),
     Get(Vec<u8>),
     Flush,
+    Compact(f64),
     Reopen,
     LoseIndex,
 }
@@ -26,6 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => some().prop_map(Step::Delete),
         4 => some().prop_map(Step::Get),
         1 => Just(Step::Flush),
+        2 => prop_oneof![Just(0.0), 0.0..1.0].prop_map(Step::Compact),
         1 => Just(Step::Reopen),
         1 => Just(Step::LoseIndex),
     ]
@@ -67,6 +69,13 @@ async fn run(steps: Vec<Step>, cache_enabled: bool) {
                 }
             }
             Step::Flush => store.flush().await.unwrap(),
+            Step::Compact(min_dead_share) => {
+                let compacted = store.compact(CompactOptions { min_dead_share }).await.unwrap();
+                assert_eq!(compacted.damaged, []);
+                if min_dead_share == 0.0 {
+                    assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+                }
+            }
             Step::Reopen | Step::LoseIndex => {
                 store.close().await.unwrap();
                 if matches!(step, Step::LoseIndex) {

@@ -1,5 +1,6 @@
 //! What one commit writes: the sections of several calls, one after the other.
 
+use std::collections::BTreeSet;
 use std::io::IoSlice;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::changes::Changes;
+use super::compaction::Needed;
 use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
 use crate::{Spared, Stored};
 
@@ -64,6 +66,29 @@ impl Batch {
         }
         batch.push_tombstones(&gone)?;
         Ok((batch, deleted))
+    }
+
+    /// What is `needed` of a pack, with those of its `tombstones` if they matter, as far as it still is: where the index has
+    /// the blocks, and then those that were deleted.
+    pub(super) fn keep(needed: &Needed, indexed: &[Option<Location>], tombstones: bool, before: &Self) -> Result<Self> {
+        let mut batch = Self::default();
+        let (blocks, deleted) = indexed.split_at(needed.blocks.len());
+        for (block, indexed) in needed.blocks.iter().zip(blocks) {
+            // What the group changes first is not where it was any more; and it may be twice in the pack.
+            let is_there = *indexed == Some(block.from) && !before.changes.blocks.contains_key(&block.key);
+            if is_there && !batch.changes.blocks.contains_key(&block.key) {
+                let location = batch.push(&block.cid, block.data.clone());
+                batch.changes.blocks.insert(block.key.clone(), Some(location));
+                batch.changes.moved.insert(block.key.clone());
+            }
+        }
+        if tombstones {
+            let absent = needed.deleted.iter().zip(deleted).filter(|(key, at)| !batch.is_present(key, **at, before));
+            // Who was deleted again and again is deleted once.
+            let absent: BTreeSet<Key> = absent.map(|(key, _)| key.clone()).collect();
+            batch.push_tombstones(&Vec::from_iter(absent))?;
+        }
+        Ok(batch)
     }
 
     fn is_present(&self, key: &[u8], indexed: Option<Location>, before: &Self) -> bool {
@@ -184,12 +209,37 @@ impl Delete {
     }
 }
 
+/// A block of a pack, verified and in memory.
+#[derive(Debug)]
+pub(super) struct Copied {
+    /// As it was first put.
+    pub(super) cid: Cid,
+    /// Its key.
+    pub(super) key: Key,
+    /// Its data.
+    pub(super) data: Bytes,
+    /// Where it is.
+    pub(super) from: Location,
+}
+
+/// What is needed of a part of a pack that is about to be removed.
+pub(super) struct Keep {
+    /// Number of the pack.
+    pub(super) pack: u32,
+    /// What is to be written again.
+    pub(super) needed: Needed,
+    /// Who waits for it: with how many bytes were written.
+    pub(super) reply: Reply<u64>,
+}
+
 /// A call that writes.
 pub(super) enum Write {
     /// Store blocks.
     Put(Put),
     /// Delete blocks.
     Delete(Delete),
+    /// Write again what is needed of a pack.
+    Keep(Keep),
 }
 
 impl Write {
@@ -198,6 +248,7 @@ impl Write {
         match self {
             Self::Put(put) => put.reply.send(Err(error)),
             Self::Delete(delete) => delete.reply.send(Err(error)),
+            Self::Keep(keep) => keep.reply.send(Err(error)),
         }
     }
 }
@@ -225,6 +276,8 @@ pub(super) enum Answer {
     Put(Reply<Vec<Stored>>, Vec<Stored>),
     /// To a delete.
     Delete(Reply<Vec<bool>>, Vec<bool>),
+    /// To compaction.
+    Keep(Reply<u64>, u64),
 }
 
 impl Answer {
@@ -234,6 +287,7 @@ impl Answer {
         match self {
             Self::Put(reply, stored) => reply.send(committed.map(|()| stored)),
             Self::Delete(reply, deleted) => reply.send(committed.map(|()| deleted)),
+            Self::Keep(reply, bytes) => reply.send(committed.map(|()| bytes)),
         }
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! * `record` is the bytes of a pack, `scan` reads them with suspicion, `file` is an open pack.
 //! * `index` says where blocks are (in an `index_file`), `cache` remembers what it said, `read` goes from a CID to bytes.
-//! * `queue` bounds what waits for the `writer`, which commits `group`s.
-//! * `lock` keeps other processes away, `recovery` opens what a crash may have left, `shared` is what all of them see.
+//! * `queue` bounds what waits for the `writer`, which commits `group`s; `changes` are what they change.
+//! * `compaction` gives the room of dead blocks back.
+//! * `lock` keeps other processes away, `recovery` opens what a crash may have left and has the
+//!   index told of it by `replay`, `shared` is what all of them see.
 //!
 //! **What a crash can leave.** A put that was acknowledged is there afterwards. One that was not, atomic or not, may be
 //! there in part: blocks are named by their content, so whatever verifies may be kept. A put that *failed* leaves
@@ -11,6 +13,7 @@
 
 mod cache;
 mod changes;
+mod compaction;
 mod file;
 mod group;
 mod index;
@@ -40,7 +43,7 @@ use self::read::Walk;
 use self::shared::Shared;
 use self::writer::Writer;
 use crate::store::{self, Admission};
-use crate::{BlockStore, Durability, Mappings, PutMode, Spared, Stats, Stored};
+use crate::{BlockStore, CompactOptions, Compacted, Durability, Mappings, PutMode, Spared, Stats, Stored};
 
 /// Smallest [`PackOptions::pack_bytes`].
 const MIN_PACK_BYTES: u32 = 64 * 1024;
@@ -170,9 +173,13 @@ impl BlockStore for PackStore {
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
         let pages = stream::try_unfold((self.clone(), None), |(store, after)| async move {
             let (cids, last) = store.blocking(move |shared| shared.page(after.as_deref())).await?;
-            Ok::<_, Error>(last.map(|last| (stream::iter(cids.into_iter().map(Ok)), (store, Some(last)))))
+            Ok::<_, Error>(last.map(|last| (stream::iter(cids), (store, Some(last)))))
         });
         futures::TryStreamExt::try_flatten(pages).boxed()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        self.compact_packs(options).await
     }
 
     async fn flush(&self) -> Result<()> {

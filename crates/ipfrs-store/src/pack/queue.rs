@@ -7,7 +7,8 @@ use ipfrs_core::{Block, Cid, Error, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::group::{Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write, again};
+use super::compaction::Needed;
+use super::group::{Delete, GROUP_BLOCKS, GROUP_BYTES, Keep, Put, Reply, Write, again};
 use super::record::MAX_PREFIX_BYTES;
 use super::shared::Shared;
 use crate::{PutMode, Spared, Stored};
@@ -30,6 +31,10 @@ pub(super) enum Job {
     Write(Write),
     /// Make the index durable.
     Flush(Reply<()>),
+    /// Write nothing to the pack with this number any more.
+    Seal(u32, Reply<()>),
+    /// Remove the pack with this number, and say how long it was, unless something in it is alive.
+    Retire(u32, Reply<Option<u64>>),
     /// The same, let everything go and end.
     Stop(Reply<()>),
 }
@@ -97,6 +102,24 @@ impl Queue {
             deleted.extend(answer(shared, reply).await?);
         }
         Ok(deleted)
+    }
+
+    /// Writes again what is `needed` of a part of `pack`; gives how many bytes that took.
+    pub(super) async fn keep(&self, shared: &Shared, pack: u32, needed: Needed) -> Result<u64> {
+        let data: usize = needed.blocks.iter().map(|block| block.data.len()).sum();
+        let cost = data + needed.keys().count() * BLOCK_OVERHEAD_BYTES;
+        let job = |reply| Job::Write(Write::Keep(Keep { pack, needed, reply }));
+        answer(shared, self.submit(shared, cost, job).await?).await
+    }
+
+    /// Sees to it that nothing is written to `pack` any more.
+    pub(super) async fn seal(&self, shared: &Shared, pack: u32) -> Result<()> {
+        answer(shared, self.submit(shared, 1, |reply| Job::Seal(pack, reply)).await?).await
+    }
+
+    /// Removes `pack` and gives its length, or `None` when something in it is alive.
+    pub(super) async fn retire(&self, shared: &Shared, pack: u32) -> Result<Option<u64>> {
+        answer(shared, self.submit(shared, 1, |reply| Job::Retire(pack, reply)).await?).await
     }
 
     /// Makes the index durable.

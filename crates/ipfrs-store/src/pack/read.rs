@@ -21,6 +21,9 @@ const LOOKUP_BLOCKS: usize = 128;
 /// Bytes that are brought into memory ahead of who takes them from [`Walk`].
 const AHEAD_BYTES: usize = 2 * 1024 * 1024;
 
+/// How often a block is looked up again because compaction has removed the pack that it was in.
+const MAX_MOVES: usize = 16;
+
 /// CIDs listed at a time.
 pub(super) const PAGE_BLOCKS: usize = 1_000;
 
@@ -57,10 +60,7 @@ impl Shared {
         if self.options.verify_on_read {
             return Ok(None);
         }
-        let pack = self.pack(location.pack)?;
-        if !pack.is_intact() {
-            return Ok(None);
-        }
+        let Some(pack) = self.pack(location.pack)?.filter(|pack| pack.is_intact()) else { return Ok(None) };
         let record = Record::of(&pack, location)?;
         if !record.slice.is_resident() {
             return Ok(None);
@@ -72,19 +72,45 @@ impl Shared {
         }
     }
 
-    /// The block at `location`, brought into memory if it is not there; waits for the disk.
-    pub(super) fn load(&self, location: Location, key: &[u8]) -> Result<Bytes> {
-        let pack = self.pack(location.pack)?;
-        if self.options.verify_on_read || !pack.is_intact() {
-            return read_verified(&pack, location, key);
+    /// The block at `location`, brought into memory if it is not there; `None` when it was deleted meanwhile. Waits for
+    /// the disk.
+    pub(super) fn load(&self, location: Location, key: &[u8]) -> Result<Option<Bytes>> {
+        self.follow(location, key, |pack, location| self.load_from(pack, location, key))
+    }
+
+    /// Reads from the pack at `location`, or from where the block is now, when that pack is gone. `None` when the block
+    /// is gone too.
+    fn follow<T>(
+        &self,
+        mut location: Location,
+        key: &[u8],
+        read: impl Fn(&Pack, Location) -> Result<T>,
+    ) -> Result<Option<T>> {
+        for _ in 0..MAX_MOVES {
+            if let Some(pack) = self.pack(location.pack)? {
+                return read(&pack, location).map(Some);
+            }
+            match self.find(&[key.into()])?.first().copied().flatten() {
+                None => return Ok(None),
+                // A pack is removed after the index has named it for the last time.
+                Some(same) if same == location => break,
+                Some(next) => location = next,
+            }
         }
-        let record = Record::of(&pack, location)?;
+        Err(self.lacks_pack(location.pack))
+    }
+
+    fn load_from(&self, pack: &Pack, location: Location, key: &[u8]) -> Result<Bytes> {
+        if self.options.verify_on_read || !pack.is_intact() {
+            return read_verified(pack, location, key);
+        }
+        let record = Record::of(pack, location)?;
         let loaded = match record.slice.is_resident() {
             true => Ok(()),
             false => record.slice.populate().map_err(|error| cannot("read", pack.path(), error)),
         };
         match loaded.and_then(|()| record.into_bytes(key)) {
-            Err(_) if !pack.is_intact() => read_verified(&pack, location, key),
+            Err(_) if !pack.is_intact() => read_verified(pack, location, key),
             data => data,
         }
     }
@@ -98,28 +124,30 @@ impl Shared {
         Ok(found)
     }
 
-    /// Up to [`PAGE_BLOCKS`] CIDs after `after`, and the key of the last of them; waits for the disk.
-    pub(super) fn page(&self, after: Option<&[u8]>) -> Result<(Vec<Cid>, Option<Key>)> {
+    /// Up to [`PAGE_BLOCKS`] CIDs after `after`, and the key of the last of them; waits for the disk. A CID that cannot be
+    /// read is an error in its place.
+    pub(super) fn page(&self, after: Option<&[u8]>) -> Result<(Vec<Result<Cid>>, Option<Key>)> {
         let entries = self.with_index(|index| index.page(after, PAGE_BLOCKS))?;
-        let mut cids = Vec::with_capacity(entries.len());
-        for (key, location) in &entries {
-            cids.push(match location.cid(key)? {
-                Some(cid) => cid,
-                None => self.cid_in_prefix(*location)?,
-            });
-        }
+        let cid = |(key, location): &(Key, Location)| match location.cid(key) {
+            Ok(None) => self.follow(*location, key, |pack, location| cid_in_prefix(pack, location, key)).transpose(),
+            known => known.transpose(),
+        };
+        let cids = entries.iter().filter_map(cid).collect();
         Ok((cids, entries.into_iter().next_back().map(|(key, _)| key)))
     }
+}
 
-    fn cid_in_prefix(&self, location: Location) -> Result<Cid> {
-        let pack = self.pack(location.pack)?;
-        let mut prefix = vec![0; usize::from(location.prefix)];
-        let start = u64::from(location.offset.saturating_sub(u32::from(location.prefix)));
-        pack.file().read_exact_at(&mut prefix, start).map_err(|error| cannot("read", pack.path(), error))?;
-        let (_, cid) = unsigned_varint::decode::u64(&prefix)
-            .map_err(|error| Error::corrupt(format!("a section of pack {} is malformed: {error}", location.pack)))?;
-        cid_from_bytes(cid)
-    }
+fn cid_in_prefix(pack: &Pack, location: Location, key: &[u8]) -> Result<Cid> {
+    let mut prefix = vec![0; usize::from(location.prefix)];
+    let start = u64::from(location.offset.saturating_sub(u32::from(location.prefix)));
+    pack.file().read_exact_at(&mut prefix, start).map_err(|error| cannot("read", pack.path(), error))?;
+    let cid = unsigned_varint::decode::u64(&prefix).ok().and_then(|(_, cid)| cid_from_bytes(cid).ok());
+    cid.filter(|cid| *key_of(cid.hash()) == *key).ok_or_else(|| {
+        let path = pack.path().display();
+        Error::corrupt(format!(
+            "the section at {start} of {path} does not begin with the content ID that it is listed by"
+        ))
+    })
 }
 
 impl PackStore {
@@ -142,7 +170,7 @@ impl PackStore {
         let Some(location) = self.shared.cache.get(&key) else {
             return self
                 .blocking(move |shared| match shared.find(std::slice::from_ref(&key))?.first().copied().flatten() {
-                    Some(location) => shared.load(location, &key).map(Some),
+                    Some(location) => shared.load(location, &key),
                     None => Ok(None),
                 })
                 .await;
@@ -150,7 +178,7 @@ impl PackStore {
         if let Some(data) = self.shared.resident(location, &key)? {
             return Ok(Some(data));
         }
-        self.blocking(move |shared| shared.load(location, &key).map(Some)).await
+        self.blocking(move |shared| shared.load(location, &key)).await
     }
 
     pub(super) async fn sizes(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
@@ -313,7 +341,7 @@ fn take_ahead(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> VecDeque<Item> 
             Known::Absent | Known::Nothing => Ok(None),
             Known::Unknowable(error) => Err(error),
             Known::Payload(payload) => Ok(Some(payload)),
-            Known::At(location) => shared.load(location, &next.key).map(Some),
+            Known::At(location) => shared.load(location, &next.key),
         };
         bytes += len_of(&found);
         ready.push_back(found.map(|found| (next.cid, found)));

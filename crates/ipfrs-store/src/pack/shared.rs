@@ -17,6 +17,9 @@ use super::index::{Index, Totals};
 use super::lock::StoreLock;
 use crate::{Mappings, Stats};
 
+/// Puts leave this much of the disk free: for deletions, and for an index that must be written back.
+const KEEP_FREE_BYTES: u64 = 16 * 1024 * 1024;
+
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The store's directory.
@@ -29,6 +32,8 @@ pub(super) struct Shared {
     pub(super) mappings: Mappings,
     /// For [`Stats`].
     pub(super) totals: StoredTotals,
+    /// Held by the one compaction that may run.
+    pub(super) compaction: tokio::sync::Mutex<()>,
     /// For [`BlockStore::removals`](crate::BlockStore::removals).
     removals: AtomicU64,
     /// Why nothing can be written any more.
@@ -73,6 +78,7 @@ impl Shared {
             options,
             mappings,
             totals,
+            compaction: tokio::sync::Mutex::default(),
             removals: AtomicU64::new(0),
             failed: OnceLock::new(),
             packs: RwLock::new(packs),
@@ -182,22 +188,21 @@ impl Shared {
         )
     }
 
-    /// The pack with this number.
-    pub(super) fn pack(&self, number: u32) -> Result<Arc<Pack>> {
+    /// The pack with this number; `None` when compaction has removed it since its number was looked up.
+    pub(super) fn pack(&self, number: u32) -> Result<Option<Arc<Pack>>> {
         let packs = self.packs.read();
-        if let Some(pack) = packs.get(&number) {
-            return Ok(Arc::clone(pack));
-        }
         // Who has a location has read it from the index of an open store, which has a pack then.
-        if packs.is_empty() {
-            return Err(self.closed());
-        }
-        Err(Error::corrupt(format!(
+        if packs.is_empty() { Err(self.closed()) } else { Ok(packs.get(&number).cloned()) }
+    }
+
+    /// The error of an index that names a pack which compaction has not removed, and which is not there.
+    pub(super) fn lacks_pack(&self, number: u32) -> Error {
+        Error::corrupt(format!(
             "the index names pack {number}, which is not in {}: stop the program, put the file back or delete {}, and \
              start again",
             self.packs_dir().display(),
             self.index_path().display()
-        )))
+        ))
     }
 
     /// All packs, by number.
@@ -209,6 +214,31 @@ impl Shared {
     pub(super) fn add_pack(&self, pack: Arc<Pack>) {
         self.totals.add_pack_bytes(u64::from(pack.end()));
         self.packs.write().insert(pack.number(), pack);
+    }
+
+    /// Lets a pack go whose file is gone. Slices of it that are in use stay valid.
+    pub(super) fn remove_pack(&self, number: u32) {
+        if let Some(pack) = self.packs.write().remove(&number) {
+            self.totals.pack_bytes.fetch_sub(u64::from(pack.end()), Ordering::Relaxed);
+        }
+        // Whoever keeps slices of it is to let them go: they keep the room on the disk.
+        self.count_removal();
+    }
+
+    /// Refuses to fill the disk to the brim with another `bytes`: an index that cannot be written is worse to mend than
+    /// a put that is refused.
+    pub(super) fn check_free_space(&self, bytes: u64) -> Result<()> {
+        // A file system that does not tell is no reason to refuse.
+        let Ok(status) = rustix::fs::statvfs(&self.dir) else { return Ok(()) };
+        let free = status.f_bavail.saturating_mul(status.f_frsize);
+        if free >= bytes.saturating_add(KEEP_FREE_BYTES) {
+            return Ok(());
+        }
+        let dir = self.dir.display();
+        Err(Error::new(
+            ErrorKind::NoSpace,
+            format!("the disk of {dir} has {free} bytes left, of which {KEEP_FREE_BYTES} are kept free: make room"),
+        ))
     }
 
     /// How often blocks have gone away, or bytes of slices that were given out.

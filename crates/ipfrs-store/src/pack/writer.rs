@@ -1,6 +1,7 @@
 //! The one thread that writes: it takes what has queued up, writes it at the end of the newest pack, waits for the disk
 //! once, tells the index once, and answers everybody.
 
+mod compaction;
 #[cfg(test)]
 mod faults;
 
@@ -31,9 +32,6 @@ const DURABLE_AFTER_CHANGES: usize = 64 * 1024;
 
 /// The same, for a store in which nothing happens.
 const DURABLE_AFTER_IDLE: Duration = Duration::from_secs(2);
-
-/// Puts leave this much of the disk free: for deletions, and for an index that must be written back.
-const KEEP_FREE_BYTES: u64 = 16 * 1024 * 1024;
 
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -118,6 +116,14 @@ impl Writer {
                 let flushed = self.make_durable();
                 reply.send(flushed);
             }
+            Some(Job::Seal(pack, reply)) => {
+                let sealed = self.seal(pack);
+                reply.send(sealed);
+            }
+            Some(Job::Retire(pack, reply)) => {
+                let retired = self.retire(pack);
+                reply.send(retired);
+            }
             Some(Job::Write(write)) => self.work(write),
         }
         ControlFlow::Continue(())
@@ -199,6 +205,17 @@ impl Writer {
                     return Joined::Done;
                 }
             },
+            Write::Keep(keep) => match self.draft_keep(&keep, &group.batch) {
+                Ok(batch) if !fits(&batch) => return Joined::NoRoom(Write::Keep(keep), batch.bytes()),
+                Ok(batch) => {
+                    let bytes = batch.bytes();
+                    (batch, Answer::Keep(keep.reply, bytes))
+                }
+                Err(error) => {
+                    keep.reply.send(Err(error));
+                    return Joined::Done;
+                }
+            },
         };
         group.batch.append(batch);
         group.answers.push(answer);
@@ -209,7 +226,7 @@ impl Writer {
         let indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
         let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, before);
         if !batch.is_empty() {
-            self.check_free_space(before.bytes() + batch.bytes())?;
+            self.shared.check_free_space(before.bytes() + batch.bytes())?;
         }
         Ok((batch, stored))
     }
@@ -219,25 +236,11 @@ impl Writer {
         Batch::delete(delete, &indexed, before)
     }
 
-    /// Refuses a write that would fill the disk to the brim: an index that cannot be written is worse to mend than a
-    /// put that is refused.
-    fn check_free_space(&self, bytes: u64) -> Result<()> {
-        // A file system that does not tell is no reason to refuse.
-        let Ok(status) = rustix::fs::statvfs(&self.shared.dir) else { return Ok(()) };
-        let free = status.f_bavail.saturating_mul(status.f_frsize);
-        if free >= bytes.saturating_add(KEEP_FREE_BYTES) {
-            return Ok(());
-        }
-        let dir = self.shared.dir.display();
-        Err(Error::new(
-            ErrorKind::NoSpace,
-            format!("the disk of {dir} has {free} bytes left, of which {KEEP_FREE_BYTES} are kept free: make room"),
-        ))
-    }
-
     fn commit(&mut self, group: Group) {
         let Group { mut batch, answers } = group;
-        let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch) };
+        // What is only copied may be lost again: its pack is not removed before this one is synced.
+        let is_copy = answers.iter().all(|answer| matches!(answer, Answer::Keep(..)));
+        let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch, is_copy) };
         if committed.is_ok() {
             self.shared.cache.apply(batch.into_changes());
             // After the cache has let the blocks go: who sees the new number must not get them any more.
@@ -250,8 +253,9 @@ impl Writer {
         }
     }
 
-    /// Writes the sections and tells the index; on an error, nothing of them is left.
-    fn write(&mut self, batch: &mut Batch) -> Result<()> {
+    /// Writes the sections and tells the index; on an error, nothing of them is left. Waits for the disk, unless all of it
+    /// `is_copy`.
+    fn write(&mut self, batch: &mut Batch, is_copy: bool) -> Result<()> {
         // It may have failed since the group was begun: by ending the pack before.
         if let Some(why) = self.shared.failed() {
             return Err(again(why));
@@ -266,7 +270,7 @@ impl Writer {
             return Err(self.take_back(&pack, start, error));
         }
         self.unsynced = true;
-        if self.shared.options.durability == Durability::Fsync {
+        if self.shared.options.durability == Durability::Fsync && !is_copy {
             self.sync(&pack, start)?;
         }
         let durable = self.undurable.bytes + batch.bytes() >= DURABLE_AFTER_BYTES

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::{self, HashFunction};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, ErrorKind, Multihash, codec, new_cid};
-use ipfrs_store::{BlockStore, BlockStoreExt, PutMode, RESERVED_CODEC, Stored};
+use ipfrs_store::{BlockStore, BlockStoreExt, CompactOptions, PutMode, RESERVED_CODEC, Stored};
 
 use crate::fixture::{assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted};
 
@@ -238,6 +238,29 @@ pub(super) async fn bytes_in_use_outlive_their_deletion(store: Store) {
     store.delete_many(&[*block.cid()]).await.unwrap();
     put_all(&*store, &numbered(0..1_000)).await;
     assert_eq!(held, block.data()[10..90_000]);
+}
+
+pub(super) async fn compaction_changes_nothing_that_can_be_read(store: Store) {
+    let blocks: Vec<_> = (0..60).map(|n| random_block(n * 300)).collect();
+    put_all(&*store, &blocks).await;
+    let held = store.require(blocks[59].cid()).await.unwrap();
+    let (gone, kept) = blocks.split_at(40);
+    store.delete_many(&cids(gone)).await.unwrap();
+    put_all(&*store, &gone[..10]).await;
+    let kept = [kept, &gone[..10]].concat();
+    for min_dead_share in [1.0, 0.25, 0.0, 0.0] {
+        let compacted = store.compact(CompactOptions { min_dead_share }).await.unwrap();
+        assert_eq!(compacted.damaged, []);
+        assert_holds(&*store, &kept).await;
+        assert_lacks(&*store, &gone[10..]).await;
+        assert_eq!(listed(&*store).await, sorted(cids(&kept)));
+        assert_eq!(store.stats().await.unwrap().blocks, 30);
+    }
+    assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+    assert_eq!(held, blocks[59].data());
+    assert_eq!(put_all(&*store, &blocks[..11]).await, [vec![Stored::Present; 10], vec![Stored::New]].concat());
+    let refused = store.compact(CompactOptions { min_dead_share: f64::NAN }).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
 
 pub(super) async fn iterate_lists_what_stays_while_blocks_come_and_go(store: Store) {

@@ -1,0 +1,181 @@
+//! Giving back the room of dead blocks: what is needed of a pack is written again at the end of the newest, and the pack
+//! is removed. `docs/DESIGN.md` says why a crash at any point in between costs nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ipfrs_core::{Error, Result};
+
+use super::PackStore;
+use super::file::Pack;
+use super::group::Copied;
+use super::record::{CAR_HEADER, Key, key_of, tombstone_keys};
+use super::scan::{Chunk, Scanner};
+use super::shared::Shared;
+use crate::{CompactOptions, Compacted, DamagedPack, RESERVED_CODEC};
+
+/// What a part of a pack holds that is needed.
+#[derive(Debug, Default)]
+pub(super) struct Needed {
+    /// Blocks that can be read there.
+    pub(super) blocks: Vec<Copied>,
+    /// Keys of its tombstones whose blocks are nowhere.
+    pub(super) deleted: Vec<Key>,
+}
+
+/// What became of a pack.
+enum Outcome {
+    Removed { moved_bytes: u64, freed_bytes: u64 },
+    Damaged(DamagedPack),
+}
+
+/// What comes next in a pack.
+enum Next {
+    Part(Needed),
+    End,
+    /// No sound section begins at this offset, for this reason.
+    Damage(u64, String),
+}
+
+impl PackStore {
+    /// For [`BlockStore::compact`](crate::BlockStore::compact).
+    pub(super) async fn compact_packs(&self, options: CompactOptions) -> Result<Compacted> {
+        options.check()?;
+        let _turn = self.shared.compaction.lock().await;
+        let mut compacted = Compacted::default();
+        // What is moved goes to packs that are begun from now on: those are not looked at.
+        let mut untried: BTreeSet<u32> = self.shared.packs().iter().map(|pack| pack.number()).collect();
+        while let Some(pack) = choose(&self.shared, options.min_dead_share, &untried) {
+            untried.remove(&pack.number());
+            match self.compact_pack(&pack).await {
+                Ok(Outcome::Removed { moved_bytes, freed_bytes }) => {
+                    tracing::info!(pack = %pack.path().display(), moved_bytes, freed_bytes, "compacted and removed");
+                    compacted.packs += 1;
+                    compacted.moved_bytes += moved_bytes;
+                    compacted.freed_bytes += freed_bytes;
+                }
+                Ok(Outcome::Damaged(damaged)) => {
+                    tracing::warn!(
+                        pack = %damaged.path.display(), offset = damaged.offset, reason = damaged.reason,
+                        "not compacted, because a section is damaged: the file is kept as it is"
+                    );
+                    compacted.damaged.push(damaged);
+                }
+                Err(error) => {
+                    let Compacted { packs, freed_bytes, .. } = compacted;
+                    let path = pack.path().display();
+                    return Err(Error::new(
+                        error.kind(),
+                        format!(
+                            "compaction stopped at {path} ({packs} packs removed, {freed_bytes} bytes freed): {error}"
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(compacted)
+    }
+
+    async fn compact_pack(&self, pack: &Arc<Pack>) -> Result<Outcome> {
+        let number = pack.number();
+        self.queue.seal(&self.shared, number).await?;
+        let live_bytes = pack.known().live_bytes;
+        if live_bytes > 0 {
+            self.blocking(move |shared| shared.check_free_space(live_bytes)).await?;
+        }
+        let mut scanner = Scanner::new(CAR_HEADER.len() as u64, u64::from(pack.end()));
+        let mut moved_bytes = 0;
+        loop {
+            let this = Arc::clone(pack);
+            let (next, after) = self
+                .blocking(move |shared| {
+                    let next = look_at_next(shared, &this, &mut scanner)?;
+                    Ok((next, scanner))
+                })
+                .await?;
+            scanner = after;
+            match next {
+                Next::Part(needed) if needed.blocks.is_empty() && needed.deleted.is_empty() => {}
+                Next::Part(needed) => moved_bytes += self.queue.keep(&self.shared, number, needed).await?,
+                Next::End => break,
+                Next::Damage(offset, reason) => return Ok(damaged(pack, offset, reason)),
+            }
+        }
+        match self.queue.retire(&self.shared, number).await? {
+            Some(len) => Ok(Outcome::Removed { moved_bytes, freed_bytes: len.saturating_sub(moved_bytes) }),
+            None => Ok(damaged(pack, 0, "the index names blocks in it where it has none".to_owned())),
+        }
+    }
+}
+
+fn damaged(pack: &Pack, offset: u64, reason: String) -> Outcome {
+    Outcome::Damaged(DamagedPack { path: pack.path().to_owned(), offset, reason })
+}
+
+/// The pack among `untried` with which to go on: one in which nothing is alive, since that costs no room, then the one
+/// with the largest dead share. When all are to be compacted, the oldest, so that no tombstone is left.
+fn choose(shared: &Shared, min_dead_share: f64, untried: &BTreeSet<u32>) -> Option<Arc<Pack>> {
+    let packs = shared.dead();
+    let newest = packs.last().map(|(pack, _)| pack.number());
+    let worth = |(pack, dead): (Arc<Pack>, u64)| {
+        let bytes = u64::from(pack.end()).saturating_sub(CAR_HEADER.len() as u64);
+        // A pack that is empty is worth nothing, unless it is about to be filled.
+        let share = match bytes {
+            0 if Some(pack.number()) == newest => return None,
+            0 => 1.0,
+            _ if dead == 0 => return None,
+            _ => dead as f64 / bytes as f64,
+        };
+        (share >= min_dead_share && untried.contains(&pack.number())).then_some((pack, share))
+    };
+    let first = packs.into_iter().filter_map(worth).min_by(|(a, a_share), (b, b_share)| {
+        let is_alive = |pack: &Pack| pack.known().live_bytes > 0;
+        let by_share = if min_dead_share > 0.0 { b_share.total_cmp(a_share) } else { std::cmp::Ordering::Equal };
+        is_alive(a).cmp(&is_alive(b)).then(by_share).then(a.number().cmp(&b.number()))
+    });
+    first.map(|(pack, _)| pack)
+}
+
+/// Reads and verifies the next part of a pack, and asks the index what of it is needed; waits for the disk.
+fn look_at_next(shared: &Shared, pack: &Pack, scanner: &mut Scanner) -> Result<Next> {
+    let chunk = match scanner.next_chunk(pack.file(), pack.path()) {
+        Ok(Some(chunk)) => chunk,
+        Ok(None) if scanner.at() == u64::from(pack.end()) => return Ok(Next::End),
+        Ok(None) => return Ok(Next::Damage(scanner.at(), "no section can be made out".to_owned())),
+        Err(error) => return Ok(Next::Damage(scanner.at(), error.to_string())),
+    };
+    let mut all = match take_apart(pack.number(), &chunk) {
+        Ok(all) => all,
+        Err((offset, reason)) => return Ok(Next::Damage(offset, reason)),
+    };
+    // The writer asks again. What is not needed now will not be needed then: no block comes back to an old place.
+    let keys: Vec<&[u8]> = all.keys().collect();
+    let found = shared.with_index(|index| index.locate(&keys))?;
+    let mut found = found.into_iter();
+    all.blocks.retain(|block| found.next().flatten() == Some(block.from));
+    all.deleted.retain(|_| found.next().flatten().is_none());
+    Ok(Next::Part(all))
+}
+
+/// Everything in a chunk, needed or not; or the offset of what does not verify, and the reason.
+fn take_apart(pack: u32, chunk: &Chunk) -> Result<Needed, (u64, String)> {
+    let mut all = Needed::default();
+    for section in chunk.sections() {
+        let (start, from) = (section.start, section.location(pack));
+        let (cid, data) = section.content.map_err(|reason| (start, reason))?;
+        match from {
+            Some(from) if cid.codec() != RESERVED_CODEC => {
+                all.blocks.push(Copied { cid, key: key_of(cid.hash()), data: chunk.keep(data), from });
+            }
+            _ => all.deleted.extend(tombstone_keys(data).map_err(|error| (start, error.to_string()))?),
+        }
+    }
+    Ok(all)
+}
+
+impl Needed {
+    /// The keys of the blocks, then those of the tombstones.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.blocks.iter().map(|block| &*block.key).chain(self.deleted.iter().map(|key| &**key))
+    }
+}

@@ -1,0 +1,57 @@
+//! What compaction asks of the writer.
+
+use std::fs;
+use std::io;
+
+use ipfrs_core::Result;
+
+use super::Writer;
+use crate::pack::group::{Batch, Keep};
+use crate::pack::lock::{cannot, sync_directory};
+
+impl Writer {
+    /// What is needed of a part of a pack, as things stand after `before`.
+    pub(super) fn draft_keep(&self, keep: &Keep, before: &Batch) -> Result<Batch> {
+        let keys: Vec<&[u8]> = keep.needed.keys().collect();
+        let indexed = self.shared.with_index(|index| index.locate(&keys))?;
+        // Without a dead block in an older pack, there is nothing that these tombstones could keep from coming back.
+        let older = self.shared.packs().into_iter().take_while(|pack| pack.number() < keep.pack);
+        let tombstones = older.into_iter().any(|pack| pack.known().dead_block_bytes(pack.end()) > 0);
+        let batch = Batch::keep(&keep.needed, &indexed, tombstones, before)?;
+        if !keep.needed.blocks.is_empty() {
+            self.shared.check_free_space(before.bytes() + batch.bytes())?;
+        }
+        Ok(batch)
+    }
+
+    /// Begins a new pack, if this one is the newest: nothing is written to it from now on.
+    pub(super) fn seal(&mut self, number: u32) -> Result<()> {
+        let newest = self.shared.packs().last().map(|pack| pack.number());
+        if newest == Some(number) { self.begin_pack(0) } else { Ok(()) }
+    }
+
+    /// Removes a pack; gives its length. Does nothing and gives `None` when something in it is alive, or may come to be.
+    pub(super) fn retire(&mut self, number: u32) -> Result<Option<u64>> {
+        // From here on, neither the index nor a replay needs the pack, even after a crash.
+        self.make_durable()?;
+        let known = self.shared.with_index(|index| index.packs())?;
+        let is_alive = known.get(&number).is_some_and(|known| known.live_bytes > 0);
+        let is_newest = self.shared.packs().last().is_none_or(|newest| newest.number() <= number);
+        let Some(pack) = self.shared.pack(number)?.filter(|_| !is_alive && !is_newest) else { return Ok(None) };
+        match fs::remove_file(pack.path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot("remove", pack.path(), error)),
+            _ => {}
+        }
+        let packs_dir = self.shared.packs_dir();
+        if let Err(error) = sync_directory(&packs_dir) {
+            // It may come back, with blocks whose tombstones are dropped from now on.
+            return Err(self.fail(&cannot("sync", &packs_dir, error)));
+        }
+        self.shared.remove_pack(number);
+        // An entry that is left only says that the pack was empty, and goes at the next start.
+        let forgotten = self.shared.with_index(|index| index.forget(&[number], false));
+        self.index_failed |= forgotten.is_err();
+        self.undurable.changes += 1;
+        Ok(Some(u64::from(pack.end())))
+    }
+}

@@ -1,0 +1,390 @@
+//! Disk space that comes back, and content that does not change for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use ipfrs_core::hash::{self, HashFunction};
+use ipfrs_core::{Block, Cid, ErrorKind, Multihash, new_cid};
+use ipfrs_store::{BlockStore, BlockStoreExt, CompactOptions, Compacted, PackOptions, PackStore, RESERVED_CODEC};
+
+use crate::fixture::{
+    assert_holds, assert_lacks, block, cids, listed, numbered, open_small, put_all, random_block, random_blocks,
+    small_packs, sorted,
+};
+use crate::layout::sections;
+
+const ALL: CompactOptions = CompactOptions { min_dead_share: 0.0 };
+
+/// The packs of a store, by name, and their lengths.
+fn packs(dir: &Path) -> BTreeMap<PathBuf, u64> {
+    let entries = fs::read_dir(dir.join("packs")).unwrap().map(Result::unwrap);
+    entries.map(|entry| (entry.path(), entry.metadata().unwrap().len())).collect()
+}
+
+fn pack(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("packs/{number:08}.car"))
+}
+
+/// What files of the store take.
+fn disk_bytes(dir: &Path) -> u64 {
+    packs(dir).values().sum::<u64>() + fs::metadata(dir.join("index.redb")).unwrap().len()
+}
+
+/// Closes the store and opens it again, without its index.
+async fn reopen_without_index(store: PackStore, dir: &Path) -> PackStore {
+    store.close().await.unwrap();
+    fs::remove_file(dir.join("index.redb")).unwrap();
+    open_small(dir)
+}
+
+/// The CIDs of the blocks in all packs, and the multihashes in their tombstones, as often as they are there.
+fn written(dir: &Path) -> (Vec<Cid>, usize) {
+    let (mut blocks, mut tombstones) = (Vec::new(), 0);
+    for path in packs(dir).keys() {
+        let car = fs::read(path).unwrap();
+        for (cid, data) in sections(&car) {
+            hash::verify(&cid, data).unwrap();
+            match cid.codec() {
+                // Each is one byte of length, two of a code and a length, and 32 of a digest.
+                RESERVED_CODEC => tombstones += data.len() / 35,
+                _ => blocks.push(cid),
+            }
+        }
+    }
+    (blocks, tombstones)
+}
+
+#[tokio::test]
+async fn the_room_of_deleted_blocks_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let blocks = random_blocks(300, 10_000);
+    for part in blocks.chunks(10) {
+        put_all(&store, part).await;
+    }
+    assert_eq!(store.compact(ALL).await.unwrap(), Compacted::default(), "nothing is dead");
+    // Every pack loses something, some lose all.
+    let is_kept = |number: usize| number >= 100 && number % 3 == 0;
+    let (mut kept, mut gone) = (Vec::new(), Vec::new());
+    for (number, block) in blocks.iter().enumerate() {
+        if is_kept(number) { kept.push(block.clone()) } else { gone.push(block.clone()) }
+    }
+    store.delete_many(&cids(&gone)).await.unwrap();
+    let (before, stats) = (packs(dir.path()), store.stats().await.unwrap());
+    let gone_bytes: u64 = gone.iter().map(|block| block.data().len() as u64).sum();
+    assert!(stats.dead_bytes >= gone_bytes, "{stats:?}");
+
+    let removals = store.removals();
+    let compacted = store.compact(ALL).await.unwrap();
+    assert_eq!(compacted.packs, before.len() as u64);
+    assert!(before.keys().all(|path| !path.exists()));
+    assert_ne!(store.removals(), removals);
+    let after = store.stats().await.unwrap();
+    assert_eq!(after.dead_bytes, 0);
+    assert_eq!(after.disk_bytes, disk_bytes(dir.path()));
+    let pack_bytes: u64 = packs(dir.path()).values().sum();
+    assert_eq!(before.values().sum::<u64>() - pack_bytes + 18 * packs(dir.path()).len() as u64, {
+        // The headers of new packs are the only bytes that were neither there before nor moved.
+        compacted.freed_bytes
+    });
+    assert!(compacted.freed_bytes >= gone_bytes);
+    let (in_packs, tombstones) = written(dir.path());
+    assert_eq!((sorted(in_packs), tombstones), (sorted(cids(&kept)), 0));
+    assert_eq!(store.compact(ALL).await.unwrap(), Compacted::default(), "nothing is left to do");
+
+    assert_holds(&store, &kept).await;
+    assert_lacks(&store, &gone).await;
+    let store = reopen_without_index(store, dir.path()).await;
+    assert_holds(&store, &kept).await;
+    assert_lacks(&store, &gone).await;
+    assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn packs_are_left_alone_that_are_not_worth_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let blocks: Vec<_> = (0..20).map(|_| random_block(30_000)).collect();
+    for block in &blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+    }
+    // Two to a pack: of the second pack half dies, of the fourth all.
+    store.delete_many(&cids(&[&blocks[2..3], &blocks[6..8]].concat())).await.unwrap();
+    let compacted = store.compact(CompactOptions { min_dead_share: 0.6 }).await.unwrap();
+    assert_eq!((compacted.packs, compacted.moved_bytes), (1, 0));
+    assert!(!pack(dir.path(), 4).exists());
+    assert!(pack(dir.path(), 2).exists());
+    let compacted = store.compact(CompactOptions::default()).await.unwrap();
+    assert_eq!((compacted.packs, compacted.moved_bytes), (1, 30_039));
+    assert!(!pack(dir.path(), 2).exists());
+    assert!(pack(dir.path(), 1).exists() && pack(dir.path(), 3).exists());
+    for min_dead_share in [-0.1, 1.1, f64::NAN] {
+        let error = store.compact(CompactOptions { min_dead_share }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open_small(dir.path());
+    // A few of the first pack die, and are remembered in the last, all of which dies.
+    let (first, second) = (numbered(0..1_000), (0..10).map(|_| random_block(6_000)).collect::<Vec<_>>());
+    put_all(&store, &first).await;
+    put_all(&store, &second).await;
+    let filler = random_blocks(12, 6_000);
+    put_all(&store, &filler).await;
+    let (gone, kept) = first.split_at(100);
+    store.delete_many(&cids(gone)).await.unwrap();
+    store.delete_many(&cids(&filler)).await.unwrap();
+    for _ in 0..3 {
+        // The first is not worth it, so its tombstones move on.
+        store.compact(CompactOptions { min_dead_share: 0.3 }).await.unwrap();
+        assert!(pack(dir.path(), 1).exists());
+        assert_eq!(written(dir.path()).1, 112);
+        store = reopen_without_index(store, dir.path()).await;
+        assert_lacks(&store, &[gone, &filler].concat()).await;
+        assert_holds(&store, kept).await;
+        put_all(&store, &filler).await;
+        store.delete_many(&cids(&filler)).await.unwrap();
+    }
+    // Put again, a block is not deleted by what is remembered.
+    put_all(&store, &gone[..10]).await;
+    store.compact(CompactOptions { min_dead_share: 0.3 }).await.unwrap();
+    store = reopen_without_index(store, dir.path()).await;
+    assert_holds(&store, &gone[..10]).await;
+    store.compact(ALL).await.unwrap();
+    assert_eq!(written(dir.path()).1, 0, "once the first pack is gone, there is nothing to remember");
+    store = reopen_without_index(store, dir.path()).await;
+    assert_holds(&store, &[&gone[..10], kept, &second].concat()).await;
+    assert_lacks(&store, &gone[10..]).await;
+    assert_eq!(store.stats().await.unwrap().blocks, 920);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_reads_slowly_gets_everything_although_the_packs_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    // Wide codecs: their CIDs are listed from the packs.
+    let wide = |n: u32| {
+        let data = Bytes::from(n.to_le_bytes().repeat(300));
+        Block::new(new_cid(1, 0x1234_5678, hash::sha2_256(&data)).unwrap(), data).unwrap()
+    };
+    let blocks: Vec<_> = (0..2_000).map(wide).collect();
+    put_all(&store, &blocks).await;
+    let (gone, kept) = blocks.split_at(50);
+    let held = store.require(kept[0].cid()).await.unwrap();
+    let (mut read, mut list) = (store.get_many(cids(kept)), store.iterate());
+    let first = read.try_next().await.unwrap().unwrap();
+    assert_eq!(first, (*kept[0].cid(), Some(kept[0].data().clone())));
+    let mut seen = vec![list.try_next().await.unwrap().unwrap()];
+
+    store.delete_many(&cids(gone)).await.unwrap();
+    let before = packs(dir.path());
+    // What was moved is deleted in part, and moved again.
+    for part in [25, 10] {
+        let compacted = store.compact(ALL).await.unwrap();
+        assert!(compacted.packs > 0);
+        store.delete_many(&cids(&kept[1_000..1_000 + part])).await.unwrap();
+    }
+    assert!(before.keys().any(|path| !path.exists()));
+    for (number, block) in kept.iter().enumerate().skip(1) {
+        let (cid, data) = read.try_next().await.unwrap().unwrap();
+        assert_eq!(cid, *block.cid());
+        assert!(data.as_ref() == Some(block.data()) || (1_000..1_025).contains(&number) && data.is_none(), "{number}");
+    }
+    assert_eq!(read.next().await.map(|item| item.is_ok()), None);
+    while let Some(cid) = list.try_next().await.unwrap() {
+        seen.push(cid);
+    }
+    let seen = sorted(seen);
+    let stays = sorted(cids(&[&kept[..1_000], &kept[1_025..]].concat()));
+    assert!(stays.iter().all(|cid| seen.binary_search(cid).is_ok()));
+    assert_eq!(held, kept[0].data());
+    store.close().await.unwrap();
+    assert_eq!(held, kept[0].data());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_notice_nothing_of_compactions() {
+    for cache_enabled in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PackStore::open(dir.path(), PackOptions { cache_enabled, ..small_packs() }).unwrap();
+        let stays = Arc::new(random_blocks(200, 4_000));
+        let ended = Arc::new(AtomicBool::new(false));
+        put_all(&store, &stays).await;
+        let readers: Vec<_> = (0..2)
+            .map(|reader| {
+                let (store, stays, ended) = (store.clone(), Arc::clone(&stays), Arc::clone(&ended));
+                tokio::spawn(async move {
+                    while !ended.load(Ordering::Relaxed) {
+                        if reader == 0 {
+                            assert_holds(&store, &stays).await;
+                        }
+                        for block in stays.iter() {
+                            assert_eq!(store.get(block.cid()).await.unwrap().as_ref(), Some(block.data()));
+                        }
+                    }
+                })
+            })
+            .collect();
+        let compactor = {
+            let (store, ended) = (store.clone(), Arc::clone(&ended));
+            tokio::spawn(async move {
+                let mut compacted = Compacted::default();
+                while !ended.load(Ordering::Relaxed) {
+                    let (this, that) = tokio::join!(store.compact(ALL), store.compact(CompactOptions::default()));
+                    for this in [this.unwrap(), that.unwrap()] {
+                        assert_eq!(this.damaged, []);
+                        compacted.packs += this.packs;
+                        compacted.moved_bytes += this.moved_bytes;
+                    }
+                }
+                compacted
+            })
+        };
+        // The same blocks come and go: the writer often meets a block while it is being moved.
+        let comes = numbered(0..400);
+        for round in 0..25 {
+            put_all(&store, &comes).await;
+            let (gone, left) = comes.split_at(100 + round * 10);
+            assert!(store.delete_many(&cids(gone)).await.unwrap().into_iter().all(|gone| gone));
+            assert_lacks(&store, gone).await;
+            assert_holds(&store, left).await;
+            put_all(&store, &random_blocks(10, 4_000)).await;
+        }
+        ended.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.await.unwrap();
+        }
+        let compacted = compactor.await.unwrap();
+        assert!(compacted.packs > 10 && compacted.moved_bytes > 0, "{compacted:?}");
+        store.compact(ALL).await.unwrap();
+        let expected = listed(&store).await;
+        let stats = store.stats().await.unwrap();
+        assert_eq!(stats.disk_bytes, disk_bytes(dir.path()));
+        let taken: u64 = packs(dir.path()).values().sum();
+        assert!(taken < stats.payload_bytes + stats.blocks * 50 + 40_000, "{taken} bytes for {stats:?}");
+        let store = reopen_without_index(store, dir.path()).await;
+        assert_holds(&store, &stays).await;
+        assert_eq!(listed(&store).await, expected);
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_pack_with_a_damaged_section_is_kept_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let blocks: Vec<_> = (0..40).map(|_| random_block(6_000)).collect();
+    for part in blocks.chunks(10) {
+        put_all(&store, part).await;
+    }
+    store.delete_many(&cids(&blocks[..38])).await.unwrap();
+    store.flush().await.unwrap();
+    let section = 6_038;
+    let overwrite = |number, offset, bytes: &[u8]| {
+        use std::os::unix::fs::FileExt;
+        fs::OpenOptions::new().write(true).open(pack(dir.path(), number)).unwrap().write_all_at(bytes, offset).unwrap();
+    };
+    // Data of the fourth section, and the framing of the sixth.
+    overwrite(1, 18 + 3 * section + 3_000, &[0; 8]);
+    overwrite(2, 18 + 5 * section, &[0; 2]);
+    let before = packs(dir.path());
+    let compacted = store.compact(ALL).await.unwrap();
+    let damaged: Vec<_> = compacted.damaged.iter().map(|damaged| (damaged.path.clone(), damaged.offset)).collect();
+    let expected = [(pack(dir.path(), 1), 18 + 3 * section), (pack(dir.path(), 2), 18 + 5 * section)];
+    assert_eq!(damaged, expected);
+    assert!(compacted.damaged[0].reason.contains("does not match"), "{:?}", compacted.damaged);
+    assert!(compacted.packs > 0);
+    for path in damaged.iter().map(|(path, _)| path) {
+        assert_eq!(fs::metadata(path).unwrap().len(), before[path]);
+    }
+    assert_holds(&store, &blocks[38..]).await;
+    // What they hold that is dead must stay dead.
+    let store = reopen_without_index(store, dir.path()).await;
+    assert_lacks(&store, &blocks[..38]).await;
+    assert_holds(&store, &blocks[38..]).await;
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_removal_that_a_crash_cut_short_is_finished_or_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let inode = || fs::metadata(dir.path().join("index.redb")).unwrap().ino();
+    let mut store = open_small(dir.path());
+    let blocks: Vec<_> = (0..40).map(|_| random_block(6_000)).collect();
+    for part in blocks.chunks(10) {
+        put_all(&store, part).await;
+    }
+    let (gone, kept) = blocks.split_at(15);
+    store.delete_many(&cids(gone)).await.unwrap();
+    store.close().await.unwrap();
+
+    // After the unlinking, before the index forgets: an empty pack is missed by nobody.
+    let before = inode();
+    let first = fs::read(pack(dir.path(), 1)).unwrap();
+    fs::remove_file(pack(dir.path(), 1)).unwrap();
+    store = open_small(dir.path());
+    assert_holds(&store, kept).await;
+    assert_lacks(&store, gone).await;
+    store.close().await.unwrap();
+    assert_eq!(inode(), before);
+
+    // The unlinking itself was lost: the content is the same with the pack as without it.
+    for lose_index in [false, true] {
+        fs::write(pack(dir.path(), 1), &first).unwrap();
+        let second = fs::read(pack(dir.path(), 2)).unwrap();
+        store = open_small(dir.path());
+        assert_lacks(&store, gone).await;
+        let compacted = store.compact(CompactOptions::default()).await.unwrap();
+        assert!(compacted.packs >= 1, "{compacted:?}");
+        store.close().await.unwrap();
+        fs::write(pack(dir.path(), 2), second).unwrap();
+        if lose_index {
+            fs::remove_file(dir.path().join("index.redb")).unwrap();
+        }
+        store = open_small(dir.path());
+        assert_holds(&store, kept).await;
+        assert_lacks(&store, gone).await;
+        assert_eq!(store.stats().await.unwrap().blocks, kept.len() as u64);
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_cid_that_cannot_be_read_is_an_error_in_its_place_and_the_list_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let wide = |n: u32| {
+        let data = Bytes::from(n.to_le_bytes().to_vec());
+        Block::new(new_cid(1, 0x1234_5678, hash::sha2_256(&data)).unwrap(), data).unwrap()
+    };
+    let blocks: Vec<_> = (0..1_500).map(wide).collect();
+    put_all(&store, &blocks).await;
+    put_all(&store, &[block("narrow")]).await;
+    store.close().await.unwrap();
+    // The digest of the third block, at the end of its prefix: 2 + 5 + 34 bytes, and 4 of data.
+    let mut bytes = fs::read(pack(dir.path(), 1)).unwrap();
+    let digest = Multihash::wrap(HashFunction::Sha2_256.code(), blocks[2].cid().hash().digest()).unwrap().to_bytes();
+    let at = bytes.windows(digest.len()).position(|window| window == digest).unwrap();
+    bytes[at + 10..at + 20].fill(0);
+    fs::write(pack(dir.path(), 1), &bytes).unwrap();
+
+    let store = open_small(dir.path());
+    let items: Vec<_> = store.iterate().collect().await;
+    assert_eq!(items.len(), 1_501);
+    let (cids, errors): (Vec<_>, Vec<_>) = items.into_iter().partition(Result::is_ok);
+    assert_eq!(cids.len(), 1_500);
+    assert_eq!(errors[0].as_ref().unwrap_err().kind(), ErrorKind::Corrupt);
+    store.close().await.unwrap();
+}
