@@ -8,7 +8,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
 use ipfrs_store::{BlockStoreExt, PutMode, Stored};
 
-use crate::Node;
+use crate::{ContentPath, Node, PinOptions};
 
 /// A block up to this size is hashed where it is; a larger one would hold up a runtime worker.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
@@ -115,6 +115,17 @@ impl Node {
         let stored = (*block.cid(), block.data().len());
         self.inner.store.put(block).await?;
         Ok(stored)
+    }
+
+    /// The same for a block that is pinned with everything below it, which must be here.
+    ///
+    /// # Errors
+    /// As [`put_block`](Self::put_block) and [`pin`](Self::pin); in the latter case the block is stored without a pin.
+    pub async fn put_pinned_block(&self, block: PutBlock) -> Result<(Cid, usize)> {
+        let _lease = self.inner.protection.lease();
+        let (cid, size) = self.put_block(block).await?;
+        self.pin(&[ContentPath::new(cid, Vec::new())?], &PinOptions::default(), |_| {}).await?;
+        Ok((cid, size))
     }
 
     /// The blocks of a batch in the order asked, read ahead of the consumer in bounded groups. Blocks that are not here

@@ -1,4 +1,4 @@
-//! A store that counts what it does.
+//! A store that counts what it does, and tells what is put to those who delete.
 
 use std::time::Instant;
 
@@ -11,17 +11,19 @@ use ipfrs_store::{BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spar
 use std::sync::Arc;
 
 use crate::metrics::Metrics;
+use crate::protection::Protection;
 
-/// Passes everything on to an engine and keeps the block metrics.
+/// Passes everything on to an engine, keeps the block metrics, and protects what is put.
 #[derive(Debug)]
 pub(crate) struct Metered {
     inner: Arc<dyn BlockStore>,
     metrics: Metrics,
+    protection: Protection,
 }
 
 impl Metered {
-    pub(crate) fn new(inner: Arc<dyn BlockStore>, metrics: Metrics) -> Self {
-        Self { inner, metrics }
+    pub(crate) fn new(inner: Arc<dyn BlockStore>, metrics: Metrics, protection: Protection) -> Self {
+        Self { inner, metrics, protection }
     }
 
     fn failed<T>(&self, operation: &str, result: &Result<T>) {
@@ -55,6 +57,8 @@ impl BlockStore for Metered {
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        // Before the engine may find that a block is there already.
+        self.protection.touch(blocks.iter().map(|block| block.cid().hash()));
         let outcomes = self.inner.put_many(blocks, mode).await;
         for outcome in &outcomes {
             self.failed("put", outcome);

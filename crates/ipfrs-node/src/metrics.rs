@@ -1,5 +1,7 @@
 //! The metric families of blocks, batches, streams and caches (all with the prefix `ipfrs_`).
 
+use std::time::Duration;
+
 use ipfrs_core::{Error, Result};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -29,6 +31,10 @@ pub(crate) struct Metrics {
     pub downloads_active: IntGauge,
     /// Uploads that are open.
     pub uploads_active: IntGauge,
+    /// Resumable uploads that are begun and not finished.
+    pub uploads_unfinished: IntGauge,
+    /// Resumable uploads that expired before they were finished.
+    pub uploads_expired: IntCounter,
     /// Bytes per piece handed to a connection.
     pub chunk_size: Histogram,
     /// Lookups of block locations that were answered from memory.
@@ -47,6 +53,10 @@ pub(crate) struct Metrics {
     pub store_blocks: IntGauge,
     /// Bytes of the store on disk.
     pub store_disk_bytes: IntGauge,
+    /// Pins, direct and recursive.
+    pub pins: IntGauge,
+    /// Collections of garbage.
+    pub collections: CollectionMetrics,
 }
 
 impl Metrics {
@@ -85,6 +95,8 @@ impl Metrics {
             download_bytes: r.counter("ipfrs_download_bytes_total", "Payload bytes of files streamed out")?,
             downloads_active: streams.with_label_values(&["download"]),
             uploads_active: streams.with_label_values(&["upload"]),
+            uploads_unfinished: r.gauge("ipfrs_uploads_unfinished", "Resumable uploads begun and not finished")?,
+            uploads_expired: r.counter("ipfrs_uploads_expired_total", "Resumable uploads that expired unfinished")?,
             chunk_size: r.histogram("ipfrs_streaming_chunk_size_bytes", "Bytes per piece of a stream", bytes)?,
             location_hits: hits.with_label_values(&["location"]),
             location_misses: misses.with_label_values(&["location"]),
@@ -95,7 +107,67 @@ impl Metrics {
             cache_size: r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?,
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Bytes of the store on disk")?,
+            pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
+            collections: CollectionMetrics::register(&r)?,
         })
+    }
+}
+
+/// What collections of garbage count.
+#[derive(Debug, Clone)]
+pub(crate) struct CollectionMetrics {
+    runs: IntCounterVec,
+    removed_blocks: IntCounter,
+    freed_bytes: IntCounter,
+    duration: Histogram,
+    running: IntGauge,
+}
+
+impl CollectionMetrics {
+    fn register(r: &Registrar<'_>) -> Result<Self> {
+        let seconds = vec![0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1_800.0, 7_200.0];
+        let runs = r.counters("ipfrs_gc_runs_total", "Collections of garbage that ended", "outcome")?;
+        for outcome in ["done", "failed"] {
+            runs.with_label_values(&[outcome]);
+        }
+        Ok(Self {
+            runs,
+            removed_blocks: r.counter("ipfrs_gc_removed_blocks_total", "Blocks that collections removed")?,
+            freed_bytes: r.counter("ipfrs_gc_freed_bytes_total", "Bytes of the disk that collections gave back")?,
+            duration: r.histogram("ipfrs_gc_duration_seconds", "Time per collection of garbage", seconds)?,
+            running: r.gauge("ipfrs_gc_running", "Collections of garbage that are under way")?,
+        })
+    }
+
+    /// Shows that a collection is under way, until what is given is dropped.
+    pub(crate) fn running(&self) -> Running {
+        self.running.inc();
+        Running(self.running.clone())
+    }
+
+    /// Counts blocks that were removed.
+    pub(crate) fn removed(&self, blocks: usize) {
+        self.removed_blocks.inc_by(blocks as u64);
+    }
+
+    /// Counts disk space that was given back.
+    pub(crate) fn freed(&self, bytes: u64) {
+        self.freed_bytes.inc_by(bytes);
+    }
+
+    /// Counts a collection that ended.
+    pub(crate) fn ended(&self, duration: Duration, is_done: bool) {
+        self.runs.with_label_values(&[if is_done { "done" } else { "failed" }]).inc();
+        self.duration.observe(duration.as_secs_f64());
+    }
+}
+
+/// A collection under way.
+pub(crate) struct Running(IntGauge);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

@@ -161,12 +161,13 @@ impl Pins {
         self.change(pins.into_iter().map(Change::Insert).collect()).await
     }
 
-    /// Removes the pin of `cid` and returns once that is durable. Without `recursive` only a direct pin is removed.
+    /// Removes the pins of all of `cids`, or none, and returns once that is durable. Without `recursive` only direct pins
+    /// are removed.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when there is no such pin, [`ErrorKind::Conflict`] when it is recursive and must not be.
-    pub async fn remove(&self, cid: &Cid, recursive: bool) -> Result<()> {
-        self.change(vec![Change::Remove { cid: *cid, recursive }]).await
+    /// [`ErrorKind::NotFound`] when one has no pin, [`ErrorKind::Conflict`] when it is recursive and must not be.
+    pub async fn remove_many(&self, cids: Vec<Cid>, recursive: bool) -> Result<()> {
+        self.change(cids.into_iter().map(|cid| Change::Remove { cid, recursive }).collect()).await
     }
 
     /// Pins `to` recursively with the name of the recursive pin `from`, which goes away in the same moment unless

@@ -1,12 +1,12 @@
-//! `block get|put|stat`.
+//! `block get|put|rm|stat`.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Api, Query};
-use crate::args::{BlockCommand, BlockPutArgs};
+use crate::args::{BlockCommand, BlockPutArgs, BlockRmArgs};
 use crate::multipart::{Source, Upload};
-use crate::output::Output;
+use crate::output::{Output, printable};
 
 /// A block's content ID and size in bytes.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,6 +26,7 @@ pub(super) async fn run(api: &Api, command: BlockCommand, out: &mut Output) -> R
             Ok(())
         }
         BlockCommand::Put(args) => put(api, &args, out).await,
+        BlockCommand::Rm(args) => rm(api, &args, out).await,
         BlockCommand::Stat { cids } => {
             for cid in cids {
                 let stat: BlockStat =
@@ -39,10 +40,38 @@ pub(super) async fn run(api: &Api, command: BlockCommand, out: &mut Output) -> R
 
 async fn put(api: &Api, args: &BlockPutArgs, out: &mut Output) -> Result<()> {
     let query = Query::new().with_some("cid-codec", args.cid_codec.as_ref()).with_some("mhtype", args.mhtype.as_ref());
+    let query = query.with("pin", args.pin);
     let mut upload = Upload::start(Source::of(&args.files, false)?, false);
     let mut answer = api.call("block/put", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
     while let Some(stat) = answer.next_object::<BlockStat>().await? {
         print(&stat, &stat.key, out)?;
+    }
+    Ok(())
+}
+
+/// What became of a block.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RemovedBlock {
+    hash: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    error: String,
+}
+
+async fn rm(api: &Api, args: &BlockRmArgs, out: &mut Output) -> Result<()> {
+    let query = Query::new().with_args(&args.cids).with("force", args.force).with("quiet", args.quiet);
+    let mut answer = api.call("block/rm", query, None).await?;
+    let mut stayed = 0;
+    while let Some(block) = answer.next_object::<RemovedBlock>().await? {
+        stayed += u64::from(!block.error.is_empty());
+        match (out.is_json(), block.error.as_str()) {
+            (true, _) => out.object(&block)?,
+            (false, "") => out.line(&format!("removed {}", block.hash))?,
+            (false, error) => out.line(&format!("cannot remove {}: {}", block.hash, printable(error)))?,
+        }
+    }
+    if stayed > 0 {
+        bail!("{stayed} of the blocks were not removed");
     }
     Ok(())
 }

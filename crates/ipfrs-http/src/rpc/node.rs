@@ -87,28 +87,6 @@ pub(super) async fn bandwidth(State(state): State<AppState>) -> Answer {
     }))
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct RepoStat {
-    repo_size: u64,
-    storage_max: u64,
-    num_objects: u64,
-    repo_path: String,
-    version: &'static str,
-}
-
-/// `repo/stat` and `stats/repo`: `StorageMax` is 2^64 - 1, as Kubo says when there is no limit.
-pub(super) async fn repo(State(state): State<AppState>) -> Answer {
-    let stats = state.node.stats().await?;
-    Ok(output::object(RepoStat {
-        repo_size: stats.disk_bytes,
-        storage_max: u64::MAX,
-        num_objects: stats.blocks,
-        repo_path: state.node.repo().display().to_string(),
-        version: "ipfrs-repo@1",
-    }))
-}
-
 /// `shutdown`: ends the daemon as SIGTERM does, after this answer.
 pub(super) async fn shutdown(State(state): State<AppState>) -> Answer {
     state.lifecycle.request_shutdown();

@@ -35,13 +35,13 @@ async fn the_rules_are_those_of_kubo() {
     assert_eq!(pins.get(&cid("b")).await.unwrap(), None, "all or none");
     pins.insert_many(vec![named("a", PinMode::Recursive, "second")]).await.unwrap();
     assert_eq!(get().await.unwrap().name, "second");
-    assert_eq!(pins.remove(&cid("a"), false).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(pins.remove_many(vec![cid("a")], false).await.unwrap_err().kind(), ErrorKind::Conflict);
     pins.replace(&cid("a"), &cid("c"), false).await.unwrap();
     assert_eq!(
         (get().await, pins.get(&cid("c")).await.unwrap()),
         (None, Some(named("c", PinMode::Recursive, "second")))
     );
-    let error = pins.remove(&cid("a"), true).await.unwrap_err();
+    let error = pins.remove_many(vec![cid("a")], true).await.unwrap_err();
     assert!(error.message().contains("not pinned or pinned indirectly"), "{error}");
     assert_eq!(pins.replace(&cid("a"), &cid("b"), true).await.unwrap_err().kind(), ErrorKind::NotFound);
     let long = named("d", PinMode::Direct, &"x".repeat(MAX_PIN_NAME_BYTES + 1));
@@ -57,7 +57,7 @@ async fn versions_of_a_cid_are_one_pin_and_codecs_are_not() {
     pins.insert_many(vec![Pin::recursive(v0)]).await.unwrap();
     assert_eq!(pins.get(&cid("a")).await.unwrap(), Some(Pin::recursive(v0)), "shown as it was pinned");
     assert_eq!(pins.get(&raw).await.unwrap(), None);
-    pins.remove(&cid("a"), true).await.unwrap();
+    pins.remove_many(vec![cid("a")], true).await.unwrap();
     assert_eq!(pins.count().await.unwrap(), 0);
 }
 
@@ -80,7 +80,7 @@ async fn what_many_callers_were_told_is_there_after_a_restart() {
     assert_eq!(pins.count().await.unwrap_err().kind(), ErrorKind::Unavailable);
     let read_only = Pins::open_read_only(dir.path()).unwrap();
     assert_eq!(all(&read_only).await, before);
-    assert_eq!(read_only.remove(&before[0].cid, true).await.unwrap_err().kind(), ErrorKind::Forbidden);
+    assert_eq!(read_only.remove_many(vec![before[0].cid], true).await.unwrap_err().kind(), ErrorKind::Forbidden);
     read_only.close().await.unwrap();
     assert_eq!(all(&Pins::open(dir.path()).unwrap()).await, before);
 }

@@ -1,0 +1,147 @@
+//! `pin add|ls|rm|update|verify`.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Api, Query};
+use crate::args::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
+use crate::output::{Output, printable};
+use crate::progress::{Progress, Watched};
+
+/// A line of `pin/add`: what was pinned, or how many blocks were looked at.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct AddLine {
+    #[serde(default)]
+    pins: Vec<String>,
+    progress: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Pins {
+    pins: Vec<String>,
+}
+
+/// What was pinned or unpinned, as JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Cid<'a> {
+    cid: &'a str,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct PinLine {
+    cid: String,
+    #[serde(rename = "Type")]
+    kind: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    name: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Verified {
+    cid: String,
+    #[serde(default)]
+    ok: bool,
+    #[serde(default)]
+    bad_nodes: Vec<BadNode>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct BadNode {
+    cid: String,
+    err: String,
+}
+
+pub(super) async fn run(api: &Api, command: PinCommand, out: &mut Output) -> Result<()> {
+    match command {
+        PinCommand::Add(args) => add(api, &args, out).await,
+        PinCommand::Rm(args) => rm(api, &args, out).await,
+        PinCommand::Ls(args) => ls(api, &args, out).await,
+        PinCommand::Update(args) => update(api, &args, out).await,
+        PinCommand::Verify(args) => verify(api, &args, out).await,
+    }
+}
+
+async fn add(api: &Api, args: &PinAddArgs, out: &mut Output) -> Result<()> {
+    let progress = Progress::items(Watched { wanted: args.progress, is_silent: out.is_json() }, "blocks");
+    let recursive = args.recursive.unwrap_or(true);
+    let query = Query::new()
+        .with_args(&args.paths)
+        .with("recursive", recursive)
+        .with_some("name", args.name.as_ref())
+        .with("progress", progress.is_shown());
+    let mut answer = api.call("pin/add", query, None).await?;
+    while let Some(line) = answer.next_object::<AddLine>().await? {
+        progress.reached(line.progress.unwrap_or(0));
+        let how = if recursive { "recursively" } else { "directly" };
+        progress.aside(|| print_all(&line.pins, |cid| format!("pinned {cid} {how}"), out))?;
+    }
+    Ok(())
+}
+
+async fn rm(api: &Api, args: &PinRmArgs, out: &mut Output) -> Result<()> {
+    let query = Query::new().with_args(&args.paths).with("recursive", args.recursive.unwrap_or(true));
+    let unpinned: Pins = api.call("pin/rm", query, None).await?.whole().await?;
+    print_all(&unpinned.pins, |cid| format!("unpinned {cid}"), out)
+}
+
+fn print_all(cids: &[String], text: impl Fn(&str) -> String, out: &mut Output) -> Result<()> {
+    cids.iter().try_for_each(|cid| if out.is_json() { out.object(&Cid { cid }) } else { out.line(&text(cid)) })
+}
+
+async fn ls(api: &Api, args: &PinLsArgs, out: &mut Output) -> Result<()> {
+    let query = Query::new()
+        .with_args(&args.paths)
+        .with("type", args.kind.name())
+        .with("names", args.names)
+        .with_some("name", args.name.as_ref())
+        .with("stream", true);
+    let mut answer = api.call("pin/ls", query, None).await?;
+    while let Some(pin) = answer.next_object::<PinLine>().await? {
+        match out.is_json() {
+            true => out.object(&pin)?,
+            false if args.quiet => out.line(&pin.cid)?,
+            false => out.line(format!("{} {} {}", pin.cid, pin.kind, printable(&pin.name)).trim_end())?,
+        }
+    }
+    Ok(())
+}
+
+async fn update(api: &Api, args: &PinUpdateArgs, out: &mut Output) -> Result<()> {
+    let query = Query::new().with_args([&args.from, &args.to]).with("unpin", args.unpin.unwrap_or(true));
+    let updated: Pins = api.call("pin/update", query, None).await?.whole().await?;
+    let [from, to] = updated.pins.as_slice() else { bail!("the server's answer does not name two pins") };
+    if out.is_json() {
+        return out.object(&serde_json::json!({ "From": from, "To": to }));
+    }
+    out.line(&format!("updated {from} to {to}"))
+}
+
+async fn verify(api: &Api, args: &PinVerifyArgs, out: &mut Output) -> Result<()> {
+    let query = Query::new().with("verbose", args.verbose).with("quiet", args.quiet);
+    let mut answer = api.call("pin/verify", query, None).await?;
+    let mut broken = 0;
+    while let Some(pin) = answer.next_object::<Verified>().await? {
+        broken += u64::from(!pin.ok);
+        match out.is_json() {
+            true => out.object(&pin)?,
+            false if args.quiet => out.line(&pin.cid)?,
+            false => {
+                out.line(&format!("{} {}", pin.cid, if pin.ok { "ok" } else { "broken" }))?;
+                pin.bad_nodes
+                    .iter()
+                    .try_for_each(|bad| out.line(&format!("  {}: {}", bad.cid, printable(&bad.err))))?;
+            }
+        }
+    }
+    match broken {
+        0 => Ok(()),
+        1 => bail!("one pin is not whole: add what it is missing again, or unpin it"),
+        _ => bail!("{broken} pins are not whole: add what they are missing again, or unpin them"),
+    }
+}

@@ -1,0 +1,191 @@
+//! `repo gc|stat|verify|version`.
+
+use anyhow::Result;
+use indicatif::HumanBytes;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{Api, Query};
+use crate::args::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
+use crate::output::{Output, printable};
+use crate::progress::{Progress, Watched};
+
+pub(super) async fn run(api: &Api, command: RepoCommand, out: &mut Output) -> Result<()> {
+    match command {
+        RepoCommand::Gc(args) => gc(api, &args, out).await,
+        RepoCommand::Stat(args) => stat(api, &args, out).await,
+        RepoCommand::Verify(args) => verify(api, &args, out).await,
+        RepoCommand::Version { quiet } => version(api, quiet, out).await,
+    }
+}
+
+/// A line of `repo/gc`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum GcLine {
+    Summary(GcSummary),
+    #[serde(rename_all = "PascalCase")]
+    Progress {
+        phase: String,
+        #[serde(default)]
+        blocks: u64,
+    },
+    #[serde(rename_all = "PascalCase")]
+    Removed {
+        key: Link,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct GcSummary {
+    kept_blocks: u64,
+    removed_blocks: u64,
+    removed_bytes: u64,
+    freed_bytes: u64,
+    seconds: f64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Link {
+    #[serde(rename = "/")]
+    cid: String,
+}
+
+async fn gc(api: &Api, args: &RepoGcArgs, out: &mut Output) -> Result<()> {
+    let watched = Watched { wanted: args.progress, is_silent: args.quiet || out.is_json() };
+    let mut bars = GcBars::new(watched);
+    let query = Query::new().with("silent", args.silent).with("progress", true);
+    let mut answer = api.call("repo/gc", query, None).await?;
+    while let Some(line) = answer.next_object::<GcLine>().await? {
+        match line {
+            GcLine::Progress { phase, blocks } => bars.reached(&phase, blocks),
+            GcLine::Removed { key } => bars.bar.aside(|| match out.is_json() {
+                true => out.object(&serde_json::json!({ "Key": key })),
+                false if args.quiet => out.line(&key.cid),
+                false => out.line(&format!("removed {}", key.cid)),
+            })?,
+            GcLine::Summary(summary) if out.is_json() => out.object(&summary)?,
+            GcLine::Summary(summary) if !args.quiet => bars.bar.aside(|| {
+                out.line(&format!(
+                    "{} blocks removed ({}), {} kept; {} of disk space given back, in {:.1} s",
+                    summary.removed_blocks,
+                    HumanBytes(summary.removed_bytes),
+                    summary.kept_blocks,
+                    HumanBytes(summary.freed_bytes),
+                    summary.seconds
+                ))
+            })?,
+            GcLine::Summary(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// One bar after the other: marked, swept, compacted.
+struct GcBars {
+    watched: Watched,
+    phase: String,
+    bar: Progress,
+}
+
+impl GcBars {
+    fn new(watched: Watched) -> Self {
+        Self { watched, phase: "mark".to_owned(), bar: Progress::items(watched, "blocks marked") }
+    }
+
+    fn reached(&mut self, phase: &str, blocks: u64) {
+        if phase != self.phase {
+            phase.clone_into(&mut self.phase);
+            self.bar = match phase {
+                "sweep" => Progress::items(self.watched, "blocks swept"),
+                _ => Progress::spinner(self.watched, "giving disk space back"),
+            };
+        }
+        self.bar.reached(blocks);
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RepoStat {
+    repo_size: u64,
+    storage_max: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_objects: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repo_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+}
+
+async fn stat(api: &Api, args: &RepoStatArgs, out: &mut Output) -> Result<()> {
+    let query = Query::new().with("size-only", args.size_only);
+    let stat: RepoStat = api.call("repo/stat", query, None).await?.whole().await?;
+    if out.is_json() {
+        return out.object(&stat);
+    }
+    let size = |bytes: u64| if args.human { HumanBytes(bytes).to_string() } else { bytes.to_string() };
+    let max = if stat.storage_max == u64::MAX { "no limit".to_owned() } else { size(stat.storage_max) };
+    let rows = [
+        ("NumObjects", stat.num_objects.map(|count| count.to_string())),
+        ("RepoSize", Some(size(stat.repo_size))),
+        ("DeadBytes", stat.dead_bytes.map(size)),
+        ("StorageMax", Some(max)),
+        ("RepoPath", stat.repo_path.map(|path| printable(&path))),
+        ("Version", stat.version),
+    ];
+    for (name, value) in rows {
+        if let Some(value) = value {
+            out.line(&format!("{:<12}{value}", format!("{name}:")))?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct VerifyLine {
+    #[serde(default)]
+    msg: String,
+    #[serde(default)]
+    progress: u64,
+}
+
+async fn verify(api: &Api, args: &RepoVerifyArgs, out: &mut Output) -> Result<()> {
+    let watched = Watched { wanted: args.progress, is_silent: args.quiet || out.is_json() };
+    let progress = Progress::items(watched, "blocks");
+    if progress.is_shown() {
+        progress.expect(api.repo_stat().await?.num_objects);
+    }
+    let mut answer = api.call("repo/verify", Query::new(), None).await?;
+    while let Some(line) = answer.next_object::<VerifyLine>().await? {
+        if line.msg.is_empty() {
+            progress.reached(line.progress);
+            continue;
+        }
+        let is_corrupt = line.msg.starts_with("block ");
+        progress.aside(|| match out.is_json() {
+            true => out.object(&serde_json::json!({ "Msg": line.msg })),
+            false if args.quiet && !is_corrupt => Ok(()),
+            false => out.line(&printable(&line.msg)),
+        })?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RepoVersion {
+    version: String,
+}
+
+async fn version(api: &Api, quiet: bool, out: &mut Output) -> Result<()> {
+    let repo: RepoVersion = api.call("repo/version", Query::new(), None).await?.whole().await?;
+    match out.is_json() {
+        true => out.object(&repo),
+        false if quiet => out.line(&format!("ipfrs-repo@{}", repo.version)),
+        false => out.line(&format!("ipfrs repo version ipfrs-repo@{}", repo.version)),
+    }
+}

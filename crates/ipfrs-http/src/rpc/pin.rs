@@ -1,0 +1,196 @@
+//! `pin/add`, `pin/ls`, `pin/rm`, `pin/update`, `pin/verify`.
+
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, stream};
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_node::{ContentPath, PinFilter, PinOptions, Pinned};
+use serde::Serialize;
+
+use super::args::{Args, Render};
+use super::{Answer, output, working};
+use crate::error::RpcError;
+use crate::router::AppState;
+
+/// Least time between two progress lines.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+#[derive(Serialize)]
+struct Pins {
+    #[serde(rename = "Pins")]
+    pins: Vec<String>,
+}
+
+impl Pins {
+    fn new(cids: &[Cid], render: Render) -> Result<Self> {
+        Ok(Self { pins: cids.iter().map(|cid| render.cid(cid)).collect::<Result<_>>()? })
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ProgressLine {
+    progress: u64,
+    bytes: u64,
+}
+
+/// `pin/add?arg=path[&arg=...][&recursive=][&name=][&progress=]`: all of them or none.
+pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
+    let paths = paths(&args)?;
+    let recursive = args.bool("recursive")?.unwrap_or(true);
+    let options = PinOptions { recursive, name: args.text("name").unwrap_or_default().to_owned() };
+    let render = args.render;
+    if !args.bool("progress")?.unwrap_or(false) {
+        let cids = state.node.pin(&paths, &options, |_| {}).await?;
+        return Ok(output::object(Pins::new(&cids, render)?));
+    }
+    working::answer(args.takes_trailers, |lines| async move {
+        let mut last = Instant::now();
+        let told = lines.clone();
+        let progress = move |walked: ipfrs_node::Walked| {
+            if last.elapsed() >= PROGRESS_INTERVAL {
+                last = Instant::now();
+                told.offer(&ProgressLine { progress: walked.blocks, bytes: walked.bytes });
+            }
+        };
+        let cids = state.node.pin(&paths, &options, progress).await?;
+        lines.send(&Pins::new(&cids, render)?).await;
+        Ok(())
+    })
+    .await
+}
+
+/// `pin/rm?arg=path[&arg=...][&recursive=]`: all of them or none.
+pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
+    let cids = state.node.unpin(&paths(&args)?, args.bool("recursive")?.unwrap_or(true)).await?;
+    Ok(output::object(Pins::new(&cids, args.render)?))
+}
+
+/// `pin/update?arg=from&arg=to[&unpin=]`.
+pub(super) async fn update(State(state): State<AppState>, args: Args) -> Answer {
+    let paths = paths(&args)?;
+    let [from, to] = paths.as_slice() else {
+        return Err(RpcError::Request("two arguments are required: \"from-path\" and \"to-path\"".into()));
+    };
+    let (from, to) = state.node.update_pin(from, to, !args.bool("unpin")?.unwrap_or(true)).await?;
+    Ok(output::object(Pins::new(&[from, to], args.render)?))
+}
+
+fn paths(args: &Args) -> Result<Vec<ContentPath>, RpcError> {
+    let paths = args.required("ipfs-path")?.iter().map(|path| ContentPath::parse(path));
+    Ok(paths.collect::<Result<_>>()?)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PinLine {
+    cid: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(rename = "Type")]
+    kind: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PinEntry {
+    #[serde(rename = "Type")]
+    kind: String,
+    name: String,
+}
+
+/// `pin/ls[?arg=path][&type=][&names=][&name=][&stream=]`. `name` takes pins whose name has it in it.
+pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
+    let filter: PinFilter = args.text("type").map_or(Ok(PinFilter::All), str::parse)?;
+    let part_of_name = args.text("name").map(str::to_owned);
+    let with_names = args.bool("names")?.unwrap_or(false) || part_of_name.is_some();
+    let streamed = args.bool("stream")?.unwrap_or(false);
+    let pins = match args.first() {
+        Some(_) => stream::iter(state.node.pinned(&paths(&args)?, filter).await?.into_iter().map(Ok)).boxed(),
+        None => state.node.pins(filter),
+    };
+    let render = args.render;
+    let pins = pins.filter_map(move |pin| {
+        let line = pin.and_then(|(cid, pinned)| line(&cid, pinned, render));
+        let is_asked = match (&line, &part_of_name) {
+            (Ok(line), Some(part)) => line.name.contains(part.as_str()),
+            _ => true,
+        };
+        let line = line.map(|line| PinLine { name: if with_names { line.name } else { String::new() }, ..line });
+        async move { is_asked.then_some(line) }
+    });
+    let mut pins = pins.boxed().peekable();
+    // What fails at once fails with a status.
+    if let Some(Err(e)) = std::pin::Pin::new(&mut pins).next_if(Result::is_err).await {
+        return Err(e.into());
+    }
+    let body = if streamed { pins.map(|pin| output::line(&pin?)).boxed() } else { keys(pins.boxed()) };
+    Ok(output::objects(body, args.takes_trailers))
+}
+
+fn line(cid: &Cid, pinned: Pinned, render: Render) -> Result<PinLine> {
+    let (kind, name) = match pinned {
+        Pinned::Itself(mode, name) => (mode.to_string(), name),
+        Pinned::Through(None) => ("indirect".to_owned(), String::new()),
+        Pinned::Through(Some(root)) => (format!("indirect through {}", render.cid(&root)?), String::new()),
+    };
+    Ok(PinLine { cid: render.cid(cid)?, name, kind })
+}
+
+/// One object, `{"Keys":{cid:{"Type","Name"}}}`, written as its members come.
+fn keys(pins: BoxStream<'static, Result<PinLine>>) -> BoxStream<'static, Result<Bytes>> {
+    let members = pins.enumerate().map(|(index, pin)| {
+        let PinLine { cid, name, kind } = pin?;
+        let no_json = |e| Error::internal("an answer is no JSON").with_source(e);
+        let entry = serde_json::to_string(&PinEntry { kind, name }).map_err(no_json)?;
+        let comma = if index == 0 { "" } else { "," };
+        Ok(Bytes::from(format!("{comma}\"{cid}\":{entry}")))
+    });
+    let (head, tail) = (Bytes::from_static(b"{\"Keys\":{"), Bytes::from_static(b"}}\n"));
+    stream::iter([Ok(head)]).chain(members).chain(stream::iter([Ok(tail)])).boxed()
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Verified {
+    cid: String,
+    #[serde(skip_serializing_if = "is_false")]
+    ok: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bad_nodes: Vec<BadNode>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct BadNode {
+    cid: String,
+    err: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// `pin/verify[?verbose=][&quiet=]`: a line for each recursive pin that is not whole; with `verbose` for each.
+pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer {
+    let (verbose, quiet) = (args.bool("verbose")?.unwrap_or(false), args.bool("quiet")?.unwrap_or(false));
+    if verbose && quiet {
+        return Err(Error::invalid("the options verbose and quiet cannot be used at the same time").into());
+    }
+    let render = args.render;
+    let lines = state.node.verify_pins().filter_map(move |pin| {
+        let line = pin.and_then(|pin| {
+            let bad = pin.bad.iter().filter(|_| !quiet);
+            let bad_nodes = bad.map(|(cid, e)| Ok(BadNode { cid: render.cid(cid)?, err: e.to_string() }));
+            let bad_nodes = bad_nodes.collect::<Result<_>>()?;
+            Ok(Verified { cid: render.cid(&pin.cid)?, ok: pin.bad.is_empty(), bad_nodes })
+        });
+        let is_told = line.as_ref().map_or(true, |line| verbose || !line.ok);
+        async move { is_told.then(|| output::line(&line?)) }
+    });
+    Ok(output::objects(lines.boxed(), args.takes_trailers))
+}

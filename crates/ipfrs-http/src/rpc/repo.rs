@@ -1,0 +1,208 @@
+//! `repo/gc`, `repo/stat`, `repo/verify`, `repo/version`.
+
+use axum::extract::State;
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_node::{Collected, Collecting, Verifying};
+use serde::Serialize;
+use tokio::sync::mpsc::channel;
+
+use super::args::{Args, Render};
+use super::working::{self, Lines};
+use super::{Answer, output};
+use crate::router::AppState;
+
+/// Version of the repo's layout.
+const REPO_VERSION: &str = "1";
+
+/// Tellings that wait for their lines to be written.
+const WAITING_EVENTS: usize = 4;
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct RepoStat {
+    repo_size: u64,
+    storage_max: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    num_objects: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dead_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repo_path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+}
+
+/// `repo/stat[?size-only=]` and `stats/repo`. `StorageMax` is 2^64 - 1, as Kubo says when there is no limit; `DeadBytes`
+/// is what a compaction could give back at most.
+pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
+    let stats = state.node.stats().await?;
+    let is_whole = !args.bool("size-only")?.unwrap_or(false);
+    Ok(output::object(RepoStat {
+        repo_size: stats.disk_bytes,
+        storage_max: u64::MAX,
+        num_objects: is_whole.then_some(stats.blocks),
+        dead_bytes: is_whole.then_some(stats.dead_bytes),
+        repo_path: is_whole.then(|| state.node.repo().display().to_string()),
+        version: is_whole.then(|| format!("ipfrs-repo@{REPO_VERSION}")),
+    }))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct RepoVersion {
+    version: &'static str,
+}
+
+/// `repo/version`.
+pub(super) async fn version() -> Answer {
+    Ok(output::object(RepoVersion { version: REPO_VERSION }))
+}
+
+#[derive(Serialize)]
+struct Link {
+    #[serde(rename = "/")]
+    cid: String,
+}
+
+/// A line of `repo/gc`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct GcLine {
+    key: Option<Link>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    error: String,
+}
+
+/// How far a collection is: a line that only those get who ask for it.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct GcProgress {
+    phase: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<u64>,
+}
+
+/// The last line for those who ask for progress.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct GcSummary {
+    kept_blocks: u64,
+    removed_blocks: u64,
+    removed_bytes: u64,
+    freed_bytes: u64,
+    seconds: f64,
+}
+
+/// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=]`: removes what no pin leads to. A line for each block that is
+/// gone, unless `silent`; with `progress` also how far it is, and a summary.
+pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
+    let silent = args.bool("silent")?.unwrap_or(false);
+    let progress = args.bool("progress")?.unwrap_or(false);
+    let stream_errors = args.bool("stream-errors")?.unwrap_or(false);
+    let render = args.render;
+    working::answer(args.takes_trailers, move |lines| async move {
+        let (sender, mut events) = channel(WAITING_EVENTS);
+        let telling = async {
+            while let Some(event) = events.recv().await {
+                tell_collecting(&lines, event, render, silent, progress).await?;
+            }
+            Ok::<_, Error>(())
+        };
+        let (collected, told) = futures::join!(state.node.collect(sender), telling);
+        told?;
+        let collected = match collected {
+            Ok(collected) => collected,
+            Err(e) if stream_errors => {
+                lines.send(&GcLine { key: None, error: e.to_string() }).await;
+                return Err(Error::new(e.kind(), "encountered errors during gc run"));
+            }
+            Err(e) => return Err(e),
+        };
+        if progress {
+            lines.send(&summary(&collected)).await;
+        }
+        let Some(first) = collected.damaged.first() else { return Ok(()) };
+        for pack in collected.damaged.iter().filter(|_| stream_errors) {
+            let error = format!("{} is damaged at byte {}: {}", pack.path.display(), pack.offset, pack.reason);
+            lines.send(&GcLine { key: None, error }).await;
+        }
+        Err(Error::corrupt(format!(
+            "everything that could be was collected, but {} is damaged at byte {} ({}) and was kept with what can be read \
+             of it: verify the repo",
+            first.path.display(),
+            first.offset,
+            first.reason
+        )))
+    })
+    .await
+}
+
+async fn tell_collecting(lines: &Lines, event: Collecting, render: Render, silent: bool, progress: bool) -> Result<()> {
+    let far = |phase, blocks| GcProgress { phase, blocks };
+    match event {
+        Collecting::Marked(blocks) if progress => lines.send(&far("mark", Some(blocks))).await,
+        Collecting::Swept(blocks) if progress => lines.send(&far("sweep", Some(blocks))).await,
+        Collecting::Compacting if progress => lines.send(&far("compact", None)).await,
+        Collecting::Removed(cids) if !silent => {
+            for cid in &cids {
+                lines.send(&removed(cid, render)?).await;
+            }
+        }
+        Collecting::Marked(_) | Collecting::Swept(_) | Collecting::Compacting | Collecting::Removed(_) => {}
+    }
+    Ok(())
+}
+
+fn removed(cid: &Cid, render: Render) -> Result<GcLine> {
+    Ok(GcLine { key: Some(Link { cid: render.cid(cid)? }), error: String::new() })
+}
+
+fn summary(collected: &Collected) -> GcSummary {
+    GcSummary {
+        kept_blocks: collected.kept,
+        removed_blocks: collected.removed,
+        removed_bytes: collected.removed_bytes,
+        freed_bytes: collected.freed_bytes,
+        seconds: collected.duration.as_secs_f64(),
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct VerifyLine {
+    msg: String,
+    progress: u64,
+}
+
+/// `repo/verify`: a line for each corrupt block, and how many blocks have been looked at. It fails at the end when any is
+/// corrupt.
+pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer {
+    let render = args.render;
+    working::answer(args.takes_trailers, move |lines| async move {
+        let (sender, mut events) = channel(WAITING_EVENTS);
+        let telling = async {
+            while let Some(event) = events.recv().await {
+                let line = match event {
+                    Verifying::Checked(progress) => VerifyLine { msg: String::new(), progress },
+                    Verifying::Corrupt(cid, why) => {
+                        VerifyLine { msg: format!("block {} was corrupt ({why})", render.cid(&cid)?), progress: 0 }
+                    }
+                };
+                lines.send(&line).await;
+            }
+            Ok::<_, Error>(())
+        };
+        let (verified, told) = futures::join!(state.node.verify(sender), telling);
+        told?;
+        let verified = verified?;
+        if verified.corrupt > 0 {
+            let (corrupt, blocks) = (verified.corrupt, verified.blocks);
+            return Err(Error::corrupt(format!(
+                "verify complete, some blocks were corrupt: {corrupt} of {blocks} (add what they were part of again)"
+            )));
+        }
+        lines.send(&VerifyLine { msg: "verify complete, all blocks validated.".to_owned(), progress: 0 }).await;
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,219 @@
+//! Collecting garbage: everything goes that no pin leads to. Adds, reads and pins go on meanwhile; [`crate::protection`]
+//! says why nothing that is needed is lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_store::{CompactOptions, DamagedPack, PinMode, Spared};
+use tokio::sync::mpsc::Sender;
+
+use crate::Node;
+use crate::pin_list::{PinFilter, Pinned};
+use crate::reachable::{Leaves, Marks, Reachable};
+
+/// Blocks that are deleted together.
+const BATCH_BLOCKS: usize = 1_000;
+
+/// Blocks that are looked at between two tellings of how far it is.
+const TELL_BLOCKS: u64 = 10_000;
+
+/// What [`Node::collect`] tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Collecting {
+    /// So many blocks are kept, as far as is known.
+    Marked(u64),
+    /// So many blocks of the store have been looked at.
+    Swept(u64),
+    /// These are gone.
+    Removed(Vec<Cid>),
+    /// Their space is being given back.
+    Compacting,
+}
+
+/// What [`Node::collect`] did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Blocks that pins lead to.
+    pub kept: u64,
+    /// Blocks that are gone.
+    pub removed: u64,
+    /// Their payload, in bytes.
+    pub removed_bytes: u64,
+    /// Bytes that the disk got back, of earlier deletions too. What is being read is given back a moment later.
+    pub freed_bytes: u64,
+    /// Files that should have been given back, and are damaged. They are kept with what can be read of them.
+    pub damaged: Vec<DamagedPack>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What became of a block that was to be removed.
+pub type Removal = (Cid, Result<()>);
+
+impl Node {
+    /// Deletes every block that no pin leads to, and gives its space back. `events` is told in turn; the work waits for
+    /// whoever listens, and goes on when nobody does. Dropping the future ends the collection between two batches.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] when a collection is under way, or when imports that are under way have written too much;
+    /// [`ErrorKind::NotFound`] or another kind when a block below a pin is missing or malformed, with the block and the
+    /// pin: nothing is deleted then, because what is below that block is not known.
+    pub async fn collect(&self, events: Sender<Collecting>) -> Result<Collected> {
+        let under_way = || Error::new(ErrorKind::Conflict, "a collection is under way: wait until it has ended");
+        let _turn = self.inner.collecting.try_lock().map_err(|_| under_way())?;
+        let metrics = &self.inner.metrics.collections;
+        let _running = metrics.running();
+        let start = Instant::now();
+        let collected = self.mark_and_sweep(&events).await;
+        metrics.ended(start.elapsed(), collected.is_ok());
+        collected.map(|collected| Collected { duration: start.elapsed(), ..collected })
+    }
+
+    async fn mark_and_sweep(&self, events: &Sender<Collecting>) -> Result<Collected> {
+        let lease = self.inner.protection.lease_of_all();
+        self.inner.protection.check()?;
+        let (marks, kept) = self.mark(events).await?;
+        let mut collected = Collected { kept, ..Collected::default() };
+        let swept = self.sweep(marks, &mut collected, events).await;
+        drop(lease);
+        swept?;
+        let _ = events.send(Collecting::Compacting).await;
+        if let Some(paths) = &self.inner.paths {
+            // They hold slices of what goes away.
+            paths.clear();
+        }
+        let compacted = self.inner.store.compact(CompactOptions::default()).await?;
+        self.inner.metrics.collections.freed(compacted.freed_bytes);
+        Ok(Collected { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })
+    }
+
+    /// Marks what pins lead to.
+    async fn mark(&self, events: &Sender<Collecting>) -> Result<(Marks, u64)> {
+        let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
+        let (mut kept, mut told) = (0, 0);
+        let mut pins = self.own_pins();
+        while let Some(pin) = pins.next().await.transpose()? {
+            if pin.mode == PinMode::Direct {
+                reachable.mark(&pin.cid);
+                kept += 1;
+                continue;
+            }
+            let cid = pin.cid;
+            let cannot = |e: Error| {
+                Error::new(
+                    e.kind(),
+                    format!(
+                        "cannot collect: what is below the pin {cid} is not known: {e} (nothing was removed; put the \
+                         block back, or unpin {cid})"
+                    ),
+                )
+            };
+            reachable.start(&cid);
+            while let Some(visits) = reachable.next().await.map_err(cannot)? {
+                for visit in visits {
+                    visit.found.map_err(cannot)?;
+                    kept += 1;
+                }
+                if kept - told >= TELL_BLOCKS {
+                    told = kept;
+                    let _ = events.send(Collecting::Marked(kept)).await;
+                }
+            }
+        }
+        let _ = events.send(Collecting::Marked(kept)).await;
+        Ok((reachable.into_marks(), kept))
+    }
+
+    /// Deletes what is neither marked nor protected.
+    async fn sweep(&self, marks: Marks, collected: &mut Collected, events: &Sender<Collecting>) -> Result<()> {
+        let (mut seen, mut told) = (0, 0);
+        let mut garbage = Vec::with_capacity(BATCH_BLOCKS);
+        let mut blocks = self.inner.store.iterate();
+        while let Some(cid) = blocks.next().await.transpose()? {
+            tokio::task::coop::consume_budget().await;
+            seen += 1;
+            if !marks.contains(cid.hash()) {
+                garbage.push(cid);
+            }
+            if garbage.len() == BATCH_BLOCKS {
+                self.remove_garbage(&mut garbage, collected, events).await?;
+            }
+            if seen - told >= TELL_BLOCKS {
+                told = seen;
+                let _ = events.send(Collecting::Swept(seen)).await;
+            }
+        }
+        self.remove_garbage(&mut garbage, collected, events).await?;
+        let _ = events.send(Collecting::Swept(seen)).await;
+        Ok(())
+    }
+
+    async fn remove_garbage(
+        &self,
+        garbage: &mut Vec<Cid>,
+        collected: &mut Collected,
+        events: &Sender<Collecting>,
+    ) -> Result<()> {
+        // What has been forgotten is spared, all of it: there is no sense in going on.
+        self.inner.protection.check()?;
+        let garbage = std::mem::take(garbage);
+        let sizes = self.inner.store.has_many(&garbage).await?;
+        let removed = self.delete_untouched(&garbage).await?;
+        let (mut gone, mut bytes) = (Vec::with_capacity(garbage.len()), 0);
+        for ((cid, size), removed) in garbage.into_iter().zip(sizes).zip(removed) {
+            if removed {
+                bytes += size.unwrap_or(0);
+                gone.push(cid);
+            }
+        }
+        collected.removed += gone.len() as u64;
+        collected.removed_bytes += bytes;
+        self.inner.metrics.collections.removed(gone.len());
+        if !gone.is_empty() {
+            let _ = events.send(Collecting::Removed(gone)).await;
+        }
+        Ok(())
+    }
+
+    /// Deletes blocks but those that somebody is about to pin. The caller holds a lease of all.
+    async fn delete_untouched(&self, cids: &[Cid]) -> Result<Vec<bool>> {
+        let protection = self.inner.protection.clone();
+        let spared: Spared = Arc::new(move |hash| protection.is_touched(hash));
+        let _deleting = self.inner.protection.deleting().await;
+        self.inner.store.delete_unless(cids, spared).await
+    }
+
+    /// Removes single blocks; each has its own outcome. One that is pinned stays, and so does one that an import needs.
+    /// With `force` it is no error when a block is not there.
+    ///
+    /// # Errors
+    /// When it cannot be told what is pinned, or blocks cannot be deleted.
+    pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
+        let _lease = self.inner.protection.lease_of_all();
+        let sizes = self.inner.store.has_many(cids).await?;
+        let pinned = self.how_pinned(cids, PinFilter::All).await?;
+        let free: Vec<_> =
+            cids.iter().zip(&pinned).filter(|(_, pinned)| pinned.is_none()).map(|(cid, _)| *cid).collect();
+        let mut deleted = self.delete_untouched(&free).await?.into_iter();
+        let removal = |((cid, size), pinned): ((&Cid, Option<u64>), Option<Pinned>)| {
+            let outcome = match pinned {
+                Some(Pinned::Itself(mode, _)) => Err(Error::new(ErrorKind::Conflict, format!("pinned: {mode}"))),
+                Some(Pinned::Through(Some(root))) => Err(Error::new(ErrorKind::Conflict, format!("pinned via {root}"))),
+                Some(Pinned::Through(None)) => Err(Error::new(ErrorKind::Conflict, "pinned: indirect")),
+                None => match (deleted.next(), size) {
+                    (Some(true), _) => Ok(()),
+                    (_, None) if force => Ok(()),
+                    (_, None) => Err(Error::not_found(format!("block {cid} is not in this store"))),
+                    (_, Some(_)) => {
+                        let message = "an import that is under way needs it: try again when it has ended";
+                        Err(Error::new(ErrorKind::Conflict, message))
+                    }
+                },
+            };
+            (*cid, outcome)
+        };
+        Ok(cids.iter().zip(sizes).zip(pinned).map(removal).collect())
+    }
+}

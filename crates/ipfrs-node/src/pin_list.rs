@@ -1,0 +1,251 @@
+//! What is pinned, and whether it is whole.
+
+use std::collections::{HashMap, VecDeque};
+use std::str::FromStr;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_store::{Pin, PinMode};
+
+use crate::reachable::{Leaves, Reachable};
+use crate::{ContentPath, Node};
+
+/// Most blocks of one pin that are named as missing.
+const MAX_BAD_BLOCKS: usize = 1_000;
+
+/// Which pins are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PinFilter {
+    /// All of them.
+    #[default]
+    All,
+    /// Those of single blocks.
+    Direct,
+    /// Those of DAGs.
+    Recursive,
+    /// What is below a recursive pin and not pinned itself.
+    Indirect,
+}
+
+impl FromStr for PinFilter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "all" => Ok(Self::All),
+            "direct" => Ok(Self::Direct),
+            "recursive" => Ok(Self::Recursive),
+            "indirect" => Ok(Self::Indirect),
+            other => {
+                Err(Error::invalid(format!("invalid type {other:?}, must be one of direct, indirect, recursive, all")))
+            }
+        }
+    }
+}
+
+impl PinFilter {
+    fn takes(self, mode: PinMode) -> bool {
+        match self {
+            Self::All => true,
+            Self::Direct => mode == PinMode::Direct,
+            Self::Recursive => mode == PinMode::Recursive,
+            Self::Indirect => false,
+        }
+    }
+
+    fn takes_indirect(self) -> bool {
+        matches!(self, Self::All | Self::Indirect)
+    }
+}
+
+/// How a block is pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pinned {
+    /// By a pin of its own, which has a name.
+    Itself(PinMode, String),
+    /// By a recursive pin above it: that pin's CID, where it is known.
+    Through(Option<Cid>),
+}
+
+/// A recursive pin and what is wrong with it.
+#[derive(Debug)]
+pub struct VerifiedPin {
+    /// What is pinned.
+    pub cid: Cid,
+    /// The blocks below it that are missing or are not what their codec says, up to 1,000 of them.
+    pub bad: Vec<(Cid, Error)>,
+}
+
+impl Node {
+    /// The pins that `filter` takes: those of their own first, then what is pinned through them. Memory is bounded for
+    /// the former; for the latter the walk keeps some bytes for each block.
+    #[must_use]
+    pub fn pins(&self, filter: PinFilter) -> BoxStream<'static, Result<(Cid, Pinned)>> {
+        let own = self.own_pins().filter_map(move |pin| {
+            let own = match pin {
+                Ok(pin) => filter.takes(pin.mode).then_some(Ok((pin.cid, Pinned::Itself(pin.mode, pin.name)))),
+                Err(e) => Some(Err(e)),
+            };
+            async move { own }
+        });
+        let indirect = stream::iter(filter.takes_indirect().then(|| self.indirect_pins())).flatten();
+        own.chain(indirect).boxed()
+    }
+
+    /// How each of `paths` is pinned, as far as `filter` takes it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the path that is not pinned so.
+    pub async fn pinned(&self, paths: &[ContentPath], filter: PinFilter) -> Result<Vec<(Cid, Pinned)>> {
+        let cids = self.targets_of(paths).await?;
+        let found = self.how_pinned(&cids, filter).await?;
+        let answer = paths.iter().zip(cids).zip(found).map(|((path, cid), pinned)| match pinned {
+            Some(pinned) => Ok((cid, pinned)),
+            None => Err(Error::not_found(format!("path '{path}' is not pinned"))),
+        });
+        answer.collect()
+    }
+
+    /// How each of `cids` is pinned, where it is.
+    pub(crate) async fn how_pinned(&self, cids: &[Cid], filter: PinFilter) -> Result<Vec<Option<Pinned>>> {
+        let own = self.inner.pins.get_many(cids.to_vec()).await?;
+        let own = own.into_iter().map(|pin| pin.filter(|pin| filter.takes(pin.mode)));
+        let mut found: Vec<_> = own.map(|pin| pin.map(|pin| Pinned::Itself(pin.mode, pin.name))).collect();
+        let mut wanted: HashMap<_, _> = cids
+            .iter()
+            .zip(&found)
+            .filter(|(_, pinned)| pinned.is_none())
+            .map(|(cid, _)| (block_of(cid), None))
+            .collect();
+        if filter.takes_indirect() && !wanted.is_empty() {
+            self.find_above(&mut wanted).await?;
+        }
+        for (cid, pinned) in cids.iter().zip(&mut found) {
+            if pinned.is_none()
+                && let Some(Some(root)) = wanted.get(&block_of(cid))
+            {
+                *pinned = Some(Pinned::Through(Some(*root)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Finds a recursive pin above each of the blocks `wanted`.
+    async fn find_above(&self, wanted: &mut HashMap<(u64, Vec<u8>), Option<Cid>>) -> Result<()> {
+        let mut left = wanted.len();
+        let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
+        let mut pins = self.own_pins();
+        while let Some(pin) = pins.next().await.transpose()? {
+            if pin.mode != PinMode::Recursive {
+                continue;
+            }
+            reachable.start(&pin.cid);
+            while let Some(visits) = reachable.next().await? {
+                for visit in visits {
+                    if let Some(above @ None) = wanted.get_mut(&block_of(&visit.cid))
+                        && block_of(&visit.cid) != block_of(&pin.cid)
+                    {
+                        *above = Some(pin.cid);
+                        left -= 1;
+                    }
+                }
+                if left == 0 {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every pin of its own.
+    pub(crate) fn own_pins(&self) -> BoxStream<'static, Result<Pin>> {
+        let pins = self.inner.pins.clone();
+        let pages = stream::try_unfold(None, move |after| {
+            let pins = pins.clone();
+            async move {
+                let page = pins.page(after).await?;
+                Ok::<_, Error>(page.last().map(|last| Some(last.cid)).map(|next| (page, next)))
+            }
+        });
+        pages
+            .map(|page| match page {
+                Ok(page) => stream::iter(page.into_iter().map(Ok).collect::<Vec<_>>()),
+                Err(e) => stream::iter(vec![Err(e)]),
+            })
+            .flatten()
+            .boxed()
+    }
+
+    fn indirect_pins(&self) -> BoxStream<'static, Result<(Cid, Pinned)>> {
+        let walk = Indirect {
+            node: self.clone(),
+            reachable: Reachable::new(self.inner.store.clone(), Leaves::Assumed),
+            roots: self.own_pins(),
+            ready: VecDeque::new(),
+        };
+        stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|next| (next, walk))) }).boxed()
+    }
+
+    /// Looks whether every block of every recursive pin is here and is what its codec says. Leaves are not read.
+    #[must_use]
+    pub fn verify_pins(&self) -> BoxStream<'static, Result<VerifiedPin>> {
+        let node = self.clone();
+        let recursive = self.own_pins().filter(|pin| {
+            let takes = pin.as_ref().map_or(true, |pin| pin.mode == PinMode::Recursive);
+            async move { takes }
+        });
+        recursive
+            .then(move |pin| {
+                let node = node.clone();
+                async move { node.verify_pin(pin?.cid).await }
+            })
+            .boxed()
+    }
+
+    async fn verify_pin(&self, cid: Cid) -> Result<VerifiedPin> {
+        let mut bad = Vec::new();
+        // Each pin by itself: what it shares with another is wrong with both.
+        let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
+        reachable.start(&cid);
+        while let Some(visits) = reachable.next().await? {
+            let wrong = visits.into_iter().filter_map(|visit| Some((visit.cid, visit.found.err()?)));
+            bad.extend(wrong.take(MAX_BAD_BLOCKS - bad.len()));
+        }
+        Ok(VerifiedPin { cid, bad })
+    }
+}
+
+/// What a CID names, whatever its version.
+fn block_of(cid: &Cid) -> (u64, Vec<u8>) {
+    (cid.codec(), cid.hash().to_bytes())
+}
+
+/// The walk over what is pinned through others.
+struct Indirect {
+    node: Node,
+    reachable: Reachable,
+    roots: BoxStream<'static, Result<Pin>>,
+    ready: VecDeque<Cid>,
+}
+
+impl Indirect {
+    async fn next(&mut self) -> Result<Option<(Cid, Pinned)>> {
+        loop {
+            if let Some(cid) = self.ready.pop_front() {
+                return Ok(Some((cid, Pinned::Through(None))));
+            }
+            if let Some(visits) = self.reachable.next().await? {
+                let cids =
+                    visits.into_iter().map(|visit| visit.found.map(|_| visit.cid)).collect::<Result<Vec<_>>>()?;
+                let own = self.node.inner.pins.get_many(cids.clone()).await?;
+                self.ready = cids.into_iter().zip(own).filter(|(_, pin)| pin.is_none()).map(|(cid, _)| cid).collect();
+            } else {
+                match self.roots.next().await.transpose()? {
+                    Some(pin) if pin.mode == PinMode::Recursive => self.reachable.start(&pin.cid),
+                    Some(_) => {}
+                    None => return Ok(None),
+                }
+            }
+        }
+    }
+}

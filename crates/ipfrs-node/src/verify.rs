@@ -1,0 +1,92 @@
+//! Whether every stored block is what its content ID says.
+
+use std::thread::available_parallelism;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use ipfrs_core::{Cid, Error, Result, hash};
+use tokio::sync::mpsc::Sender;
+
+use crate::Node;
+
+/// Blocks that are read and hashed together: at most 128 MiB, which lie in mapped packs.
+const BATCH_BLOCKS: usize = 64;
+
+/// What [`Node::verify`] tells.
+#[derive(Debug)]
+pub enum Verifying {
+    /// So many blocks have been looked at by now.
+    Checked(u64),
+    /// A block is not what its content ID says, or cannot be read.
+    Corrupt(Cid, Error),
+}
+
+/// What [`Node::verify`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Verified {
+    /// Blocks that were looked at.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them are corrupt.
+    pub corrupt: u64,
+}
+
+impl Node {
+    /// Reads every block and checks its hash, on as many threads as there are cores. A corrupt block is told and is not
+    /// the end. `events` is told in turn; the work waits for whoever listens, and goes on when nobody does.
+    ///
+    /// # Errors
+    /// When the store cannot say which blocks it has.
+    pub async fn verify(&self, events: Sender<Verifying>) -> Result<Verified> {
+        let store = self.inner.store.clone();
+        let batches = self.inner.store.iterate().chunks(BATCH_BLOCKS).map(move |cids| {
+            let store = store.clone();
+            async move {
+                let cids = cids.into_iter().collect::<Result<Vec<_>>>()?;
+                let mut read = Vec::with_capacity(cids.len());
+                let mut blocks = store.get_many(cids.clone());
+                for cid in cids {
+                    match blocks.next().await {
+                        Some(Ok((_, Some(data)))) => read.push((cid, Ok(data))),
+                        // Deleted since it was listed.
+                        Some(Ok((_, None))) | None => {}
+                        Some(Err(e)) => read.push((cid, Err(e))),
+                    }
+                }
+                let hashed = tokio::task::spawn_blocking(move || hash_all(read));
+                hashed.await.map_err(|e| Error::internal("hashing blocks failed").with_source(e))
+            }
+        });
+        let mut batches = batches.buffer_unordered(available_parallelism().map_or(1, usize::from));
+        let mut verified = Verified::default();
+        while let Some(batch) = batches.next().await {
+            let (batch, corrupt) = batch?;
+            verified.blocks += batch.blocks;
+            verified.bytes += batch.bytes;
+            verified.corrupt += batch.corrupt;
+            for (cid, why) in corrupt {
+                // Nobody may listen.
+                let _ = events.send(Verifying::Corrupt(cid, why)).await;
+            }
+            let _ = events.send(Verifying::Checked(verified.blocks)).await;
+        }
+        Ok(verified)
+    }
+}
+
+fn hash_all(blocks: Vec<(Cid, Result<Bytes>)>) -> (Verified, Vec<(Cid, Error)>) {
+    let (mut verified, mut corrupt) = (Verified::default(), Vec::new());
+    for (cid, data) in blocks {
+        verified.blocks += 1;
+        let checked = data.and_then(|data| {
+            verified.bytes += data.len() as u64;
+            hash::verify(&cid, &data)
+        });
+        if let Err(e) = checked {
+            verified.corrupt += 1;
+            corrupt.push((cid, e));
+        }
+    }
+    (verified, corrupt)
+}
