@@ -62,6 +62,9 @@ fn broken_off(error: Error) -> Error {
     error
 }
 
+/// Says that an answer of the RPC is a stream of bytes.
+pub(crate) const X_STREAM_OUTPUT: HeaderName = HeaderName::from_static("x-stream-output");
+
 /// The trailer that carries the reason why a stream of the RPC broke off.
 pub(crate) const X_STREAM_ERROR: HeaderName = HeaderName::from_static("x-stream-error");
 
@@ -99,6 +102,11 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Chunked<S> {
             None => None,
         })
     }
+}
+
+/// The body of an answer to HEAD whose length is not known either with GET: an empty one would say that it is 0.
+pub(crate) fn unknown_length() -> Body {
+    Body::from_stream(stream::empty::<Result<Bytes>>())
 }
 
 /// Pieces that are looked at together by [`gathered`].

@@ -1,7 +1,29 @@
-//! The `[gateway]` section.
+//! The `[gateway]` section, and all sections of this crate.
 
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
+
+use crate::CompressionConfig;
+
+/// The sections that the front-end reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HttpConfig {
+    /// `[gateway]`.
+    pub gateway: GatewayConfig,
+    /// `[compression]`.
+    pub compression: CompressionConfig,
+}
+
+impl HttpConfig {
+    /// Checks the ranges of every section.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    pub fn validate(&self) -> Result<()> {
+        self.gateway.validate()?;
+        self.compression.validate()
+    }
+}
 
 /// `[gateway]`: bounds of gateway answers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

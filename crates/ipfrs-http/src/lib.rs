@@ -4,6 +4,7 @@
 //! Handlers parse, call one method of the Node and render.
 
 mod body;
+mod compression;
 mod config;
 mod error;
 mod gateway;
@@ -17,7 +18,8 @@ mod rpc;
 mod service;
 mod v1;
 
-pub use config::GatewayConfig;
+pub use compression::{Coding, CompressionConfig, CompressionLevel};
+pub use config::{GatewayConfig, HttpConfig};
 pub use lifecycle::Lifecycle;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};

@@ -144,8 +144,8 @@ pub(crate) async fn observe(State(state): State<AppState>, request: Request, nex
     observed(&state, family, request, |request| next.run(request)).await
 }
 
-/// Gives a request its ID and counts it: once when the head of the answer is known, once when its body has ended. A
-/// handler that panics is a defect, and answers 500.
+/// Gives a request its ID, its answer the coding that was asked for, and counts it: once when the head of the answer is
+/// known, once when its body has ended. A handler that panics is a defect, and answers 500.
 pub(crate) async fn observed<A: Future<Output = Response>>(
     state: &AppState,
     family: Arc<Family>,
@@ -154,6 +154,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
 ) -> Response {
     let start = Instant::now();
     let id = state.request_ids.of(request.headers());
+    let asked = state.compression.asked(&request);
     request.extensions_mut().insert(RequestId(id.clone()));
     if !http_body::Body::is_end_stream(request.body()) {
         let patience = Duration::from_secs(state.config.upload_idle_seconds);
@@ -166,8 +167,9 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }
-    let mut response =
+    let response =
         AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()));
+    let mut response = state.compression.apply(asked, response).await;
     response.headers_mut().insert(X_REQUEST_ID, id);
     family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();
     response.map(|body| {

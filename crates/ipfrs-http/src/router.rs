@@ -11,11 +11,12 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::Node;
 use prometheus::Registry;
 
+use crate::compression::Compression;
 use crate::error::GatewayError;
 use crate::gateway::listing::Listing;
 use crate::gateway::ready::ReadyAnswers;
 use crate::request_id::RequestIds;
-use crate::{GatewayConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, rpc, v1};
+use crate::{GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, rpc, v1};
 
 /// What every handler can reach. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) listing: Listing,
     /// Small files that were asked for before.
     pub(crate) ready: ReadyAnswers,
+    /// Content codings of answers.
+    pub(crate) compression: Compression,
 }
 
 impl Deref for AppState {
@@ -67,20 +70,21 @@ pub struct App {
 ///
 /// # Errors
 /// When `config` is out of range or the metrics are registered already.
-pub fn app(node: Node, config: &GatewayConfig, port: u16, lifecycle: Lifecycle, registry: &Registry) -> Result<App> {
+pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, registry: &Registry) -> Result<App> {
     config.validate()?;
     let metrics = HttpMetrics::register(registry)?;
     let max_age = node.config().cache.max_age_seconds;
     let ready = ReadyAnswers::new(&node, &metrics);
     let state = AppState(Arc::new(Shared {
         ready,
+        compression: Compression::new(&config.compression, registry)?,
         node,
         metrics: metrics.clone(),
         registry: registry.clone(),
         lifecycle,
         request_ids: RequestIds::new(),
         port,
-        config: config.clone(),
+        config: config.gateway.clone(),
         immutable: HeaderValue::try_from(format!("public, max-age={max_age}, immutable"))
             .map_err(|e| Error::internal("Cache-Control could not be made").with_source(e))?,
         listing: Listing::new(),

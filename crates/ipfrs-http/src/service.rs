@@ -29,8 +29,7 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        let state = &self.state;
-        let step = match state.ready.get(&state.node, &state.request_ids, &request) {
+        let step = match self.state.ready.get(&self.state, &request) {
             Some(response) => Step::Ready { response: Some(response) },
             None => Step::Routed { inner: self.router.clone().call(request) },
         };

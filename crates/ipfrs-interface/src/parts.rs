@@ -31,7 +31,7 @@ impl Parts {
 
     /// The front-end over the Node. `port` is the one that browsers may name in `Origin`.
     pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle) -> Result<App> {
-        ipfrs_http::app(self.node.clone(), &config.gateway, port, lifecycle.clone(), &self.registry)
+        ipfrs_http::app(self.node.clone(), &config.http(), port, lifecycle.clone(), &self.registry)
     }
 }
 

@@ -11,7 +11,7 @@ const SIZE: usize = 4 * CHUNK;
 
 /// A gateway that has the root of a file of four chunks and only those of its leaves that `has` lists, and the
 /// content ID of the file.
-async fn without_some_leaves(options: &str, has: &[usize]) -> (TestGateway, String) {
+pub(crate) async fn without_some_leaves(options: &str, has: &[usize]) -> (TestGateway, String) {
     let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
     let content = content::bytes(SIZE);
     let cid = whole.add(options, content.clone()).await;

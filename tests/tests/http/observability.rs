@@ -41,7 +41,7 @@ async fn readiness_is_503_until_the_daemon_welcomes_requests_and_again_while_it_
     let (repo, config, registry) = (tempfile::tempdir().unwrap(), Config::default(), Registry::new());
     let node = Node::open(repo.path(), config.store.clone(), config.node(), "a test", &registry).await.unwrap();
     let lifecycle = Lifecycle::new();
-    let app = ipfrs_http::app(node.clone(), &config.gateway, 8080, lifecycle.clone(), &registry).unwrap();
+    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, lifecycle.clone(), &registry).unwrap();
     let status = async |path: &str| {
         let request = http::Request::get(path).body(String::new()).unwrap();
         app.service.router().oneshot(request).await.unwrap().status().as_u16()

@@ -3,10 +3,12 @@
 use http::HeaderMap;
 use http::header::{IF_NONE_MATCH, IF_RANGE};
 
-/// Whether `If-None-Match` names `etag`: a list, `*`, weak or strong.
+use crate::compression::is_tag_suffix;
+
+/// Whether `If-None-Match` names `etag`: a list, `*`, weak or strong, of any content coding.
 pub(crate) fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(entity_tags).any(|tag| tag == "*" || opaque(tag) == opaque(etag))
+    values.flat_map(entity_tags).any(|tag| tag == "*" || is_same(opaque(tag), opaque(etag)))
 }
 
 /// Whether `Range` is to be looked at: `If-Range` is absent or names `etag` strongly.
@@ -27,6 +29,12 @@ fn entity_tags(list: &str) -> impl Iterator<Item = &str> {
     })
     .map(str::trim)
     .filter(|tag| !tag.is_empty())
+}
+
+/// Whether `tag` is `etag`, or that of the same bytes in a content coding: who has these has those.
+fn is_same(tag: &str, etag: &str) -> bool {
+    let suffix = || tag.strip_prefix(etag.strip_suffix('"')?)?.strip_suffix('"');
+    tag == etag || suffix().is_some_and(is_tag_suffix)
 }
 
 fn opaque(tag: &str) -> &str {
@@ -50,6 +58,11 @@ mod tests {
             ("\"b\", \"a\"", true),
             ("\"b,\", W/\"a\"", true),
             ("*", true),
+            ("\"a-gzip\"", true),
+            ("W/\"a-br\"", true),
+            ("\"a-other\"", false),
+            ("\"a-\"", false),
+            ("\"b-gzip\"", false),
             ("\"b\"", false),
             ("a", false),
             ("", false),
@@ -63,6 +76,7 @@ mod tests {
         assert!(range_applies(&HeaderMap::new(), "\"a\""));
         assert!(range_applies(&with(IF_RANGE, "\"a\""), "\"a\""));
         assert!(!range_applies(&with(IF_RANGE, "\"b\""), "\"a\""));
+        assert!(!range_applies(&with(IF_RANGE, "\"a-gzip\""), "\"a\""), "offsets of other bytes");
         assert!(!range_applies(&with(IF_RANGE, "W/\"a\""), "W/\"a\""));
         assert!(!range_applies(&with(IF_RANGE, "Wed, 21 Oct 2015 07:28:00 GMT"), "\"a\""));
     }

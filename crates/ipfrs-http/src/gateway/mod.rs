@@ -19,7 +19,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Object, ObjectKind};
 
-use crate::body::header_text;
+use crate::body::{header_text, unknown_length};
+use crate::compression::Representation;
 use crate::error::{GatewayError, method_not_allowed};
 use crate::metrics;
 use crate::router::AppState;
@@ -87,7 +88,7 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
             let payload = Payload::File(file.clone());
             let answer = deserialised(state, &request, &parts.headers, &object, payload, request.file_name()).await?;
             if let Some(body) = file.inline() {
-                state.ready.keep(parts, &answer, body, removals);
+                state.ready.keep(&state.compression, parts, &answer, body, removals);
             }
             Ok(answer)
         }
@@ -128,9 +129,6 @@ async fn deserialised(
     name: Option<&str>,
 ) -> Result<Response> {
     let mut answer = Answer::new(state, request, etag_of, etag(etag_of, ""));
-    if answer.is_not_modified(headers) {
-        return Ok(answer.not_modified());
-    }
     let content_type = match (name.and_then(content_type::by_name), etag_of.facts.content_type.get()) {
         (Some(by_name), _) => by_name,
         (None, Some(known)) => header_text(known),
@@ -176,7 +174,7 @@ async fn directory(
     let mut answer = Answer::new(state, request, &object, etag);
     answer.set(CACHE_CONTROL, HeaderValue::from_static(LISTING_CACHE_CONTROL));
     if answer.is_not_modified(headers) {
-        return Ok(answer.not_modified());
+        return Ok(answer.not_modified(None));
     }
     answer.set(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     answer.set(http::header::CONTENT_SECURITY_POLICY, state.listing.content_security_policy());
@@ -184,11 +182,6 @@ async fn directory(
     answer.set(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     let body = if request.is_head { unknown_length() } else { state.listing.body(&state.node, request, &object)? };
     Ok(answer.into_response(StatusCode::OK, body))
-}
-
-/// The body of an answer to HEAD whose length is not known either with GET: an empty one would say that it is 0.
-fn unknown_length() -> axum::body::Body {
-    axum::body::Body::from_stream(futures::stream::empty::<Result<bytes::Bytes>>())
 }
 
 /// 301 to the same place with a slash at its end, so that relative links in the page work.
@@ -230,23 +223,31 @@ impl Answer {
         conditional::if_none_match(request, &self.etag)
     }
 
-    /// 304, with the headers that RFC 9110 (15.4.5) asks to repeat.
-    fn not_modified(mut self) -> Response {
-        self.headers.remove(CONTENT_TYPE);
+    /// 304, with the headers that RFC 9110 (15.4.5) asks to repeat. `length` is that of the body that is not sent.
+    fn not_modified(mut self, length: Option<u64>) -> Response {
+        let content_type = self.headers.remove(CONTENT_TYPE);
         self.headers.remove(CONTENT_DISPOSITION);
-        self.into_response(StatusCode::NOT_MODIFIED, axum::body::Body::empty())
+        let mut response = self.into_response(StatusCode::NOT_MODIFIED, axum::body::Body::empty());
+        response.extensions_mut().insert(Representation { content_type, length });
+        response
     }
 
     /// The payload, or the ranges of it that were asked for.
     async fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
+        let length = Some(payload.size());
         if self.is_not_modified(request) {
-            return Ok(self.not_modified());
+            return Ok(self.not_modified(length));
         }
         self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         let asked = conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();
         let ranges = range::parse(asked, payload.size(), self.max_ranges);
+        let whole = Representation { content_type: self.headers.get(CONTENT_TYPE).cloned(), length };
         let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head).await?;
-        Ok(self.into_response(status, body))
+        let mut response = self.into_response(status, body);
+        if status != StatusCode::OK {
+            response.extensions_mut().insert(whole);
+        }
+        Ok(response)
     }
 
     fn into_response(self, status: StatusCode, body: axum::body::Body) -> Response {

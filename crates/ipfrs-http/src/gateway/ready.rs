@@ -21,8 +21,10 @@ use quick_cache::sync::Cache;
 
 use super::ROUTE;
 use super::request::{Format, SERVICE_WORKER, format_by_accept};
+use crate::compression::Compression;
 use crate::metrics::{Family, HttpMetrics};
-use crate::request_id::{RequestIds, X_REQUEST_ID};
+use crate::request_id::X_REQUEST_ID;
+use crate::router::AppState;
 
 /// Larger bodies gain little.
 const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -50,6 +52,8 @@ pub(crate) struct ReadyAnswers {
 struct Ready {
     headers: HeaderMap,
     body: Bytes,
+    /// Whether clients may get it compressed, which is not done here.
+    varies: bool,
     /// [`Node::removals`] before the file was read.
     removals: u64,
     /// When it was last made, in seconds since the start.
@@ -70,7 +74,7 @@ impl ReadyAnswers {
         let config = &node.config().cache;
         let cache = || Cache::with_weighter(config.max_entries, config.max_bytes, ByText);
         Self {
-            cache: config.enabled.then(cache),
+            cache: (config.enabled && !node.verifies_reads()).then(cache),
             meter: node.cache_meter("answer"),
             family: metrics.family(ROUTE, &Method::GET),
             started: Instant::now(),
@@ -78,7 +82,8 @@ impl ReadyAnswers {
     }
 
     /// The whole answer to a request, where it is ready.
-    pub(crate) fn get<B: HttpBody>(&self, node: &Node, ids: &RequestIds, request: &Request<B>) -> Option<Response> {
+    pub(crate) fn get<B: HttpBody>(&self, state: &AppState, request: &Request<B>) -> Option<Response> {
+        let node = &state.node;
         let cache = self.cache.as_ref()?;
         let is_whole = request.body().is_end_stream();
         if !is_whole || !is_plain(request.method(), request.uri(), request.headers()) {
@@ -89,6 +94,9 @@ impl ReadyAnswers {
             self.meter.misses.inc();
             return None;
         };
+        if ready.varies && state.compression.is_wanted(request.headers()) {
+            return None;
+        }
         let now = (start - self.started).as_secs();
         let made = ready.made.load(Ordering::Relaxed);
         let age = now.saturating_sub(made);
@@ -102,21 +110,30 @@ impl ReadyAnswers {
         self.meter.hits.inc();
         let mut response = Response::new(Body::from(ready.body.clone()));
         *response.headers_mut() = ready.headers.clone();
-        response.headers_mut().insert(X_REQUEST_ID, ids.of(request.headers()));
+        response.headers_mut().insert(X_REQUEST_ID, state.request_ids.of(request.headers()));
         node.count_download(ready.body.len());
         self.family.answered_at_once(ready.body.len(), start);
         Some(response)
     }
 
     /// Keeps the answer to a request, if it is one that will be asked for again in the same words.
-    pub(super) fn keep(&self, request: &Parts, answer: &Response, body: Bytes, removals: u64) {
+    pub(super) fn keep(
+        &self,
+        compression: &Compression,
+        request: &Parts,
+        answer: &Response,
+        body: Bytes,
+        removals: u64,
+    ) {
         let Some(cache) = &self.cache else { return };
         let fits = answer.status() == StatusCode::OK && body.len() <= MAX_BODY_BYTES;
         if !fits || !is_plain(&request.method, &request.uri, &request.headers) {
             return;
         }
         let made = AtomicU64::new(self.started.elapsed().as_secs());
-        let ready = Ready { headers: answer.headers().clone(), body, removals, made };
+        let mut headers = answer.headers().clone();
+        let varies = compression.varies(&mut headers, body.len() as u64);
+        let ready = Ready { headers, body, varies, removals, made };
         cache.insert(request.uri.path().to_owned(), Arc::new(ready));
         self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
     }

@@ -9,11 +9,10 @@ use http::{HeaderName, HeaderValue};
 use ipfrs_core::{Error, Result};
 use serde::Serialize;
 
-use crate::body::{Chunked, Sized};
+use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
 use crate::error::RpcErrorBody;
 
 const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
-const X_STREAM_OUTPUT: HeaderName = HeaderName::from_static("x-stream-output");
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
 const ONE: HeaderValue = HeaderValue::from_static("1");
 const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_static("X-Stream-Error"));

@@ -4,7 +4,7 @@ mod keys;
 mod settings;
 
 use ipfrs_core::Result;
-use ipfrs_http::GatewayConfig;
+use ipfrs_http::{CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_node::{
     BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig, StoreConfig, StreamingConfig, UploadConfig,
 };
@@ -49,6 +49,8 @@ sections! {
     batch: BatchConfig,
     /// `[cache]`: what is kept in memory, and what clients may keep.
     cache: CacheConfig,
+    /// `[compression]`: content codings of answers.
+    compression: CompressionConfig,
     /// `[store]`: where and how blocks are kept.
     store: StoreConfig,
     /// `[import]`: what `add` does where a request does not say.
@@ -80,9 +82,15 @@ impl Config {
     pub fn validate(&self) -> Result<()> {
         self.server.validate()?;
         self.store.validate()?;
-        self.gateway.validate()?;
+        self.http().validate()?;
         self.log.validate()?;
         self.node().validate()
+    }
+
+    /// The sections that the HTTP front-end reads.
+    #[must_use]
+    pub fn http(&self) -> HttpConfig {
+        HttpConfig { gateway: self.gateway.clone(), compression: self.compression.clone() }
     }
 
     /// The sections that the Node reads.

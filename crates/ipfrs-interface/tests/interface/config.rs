@@ -123,10 +123,6 @@ fn unknown_names_are_errors_with_their_line_and_the_nearest_known_name() {
             "[batch]\nzzz = 1\n",
             "line 2: unknown key batch.zzz: the keys of [batch] are max_batch_size, max_batch_bytes",
         ),
-        (
-            "[compression]\n",
-            "line 1: unknown section [compression]: this version of ipfrs has nothing that it configures",
-        ),
         ("[tensor]\n", "line 1: unknown section [tensor]: this version of ipfrs has nothing that it configures"),
         ("[log]\n[server]\nport = \"x\n", "config.toml, line 3: "),
         ("log = 1\n", "config.toml, line 1: log is a section: write [log], with its keys on the lines below"),
@@ -153,6 +149,15 @@ fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
         ("[server]\nworkers = 0\n", "config.toml, line 2: server.workers = 0: ", "accepted are 1 to 1024"),
         ("[batch]\n\nmax_batch_size = 0\n", "config.toml, line 3: batch.max_batch_size = 0: ", "1 to 100000"),
         ("[store]\nengine = \"s3\"\n", "config.toml, line 2: store.engine = \"s3\": ", "`pack` or `memory`"),
+        ("[compression]\nlevel = 20\n", "line 2: compression.level = 20: ", "\"best\" or a number from 1 to 19"),
+        ("[compression]\nlevel = \"high\"\n", "line 2: compression.level = \"high\": ", "\"fastest\", \"balanced\""),
+        (
+            "[compression]\nalgorithms = [\"lz4\"]\n",
+            "line 2: compression.algorithms = [\"lz4\"]: ",
+            "`zstd`, `br`, `gzip`",
+        ),
+        ("[compression]\nalgorithms = []\n", "line 2: compression.algorithms = []: ", "enabled = false"),
+        ("[compression]\nalgorithms = [\"br\", \"br\"]\n", "line 2: compression.algorithms", "br is there twice"),
         ("[log]\nlevel = \"info,=\"\n", "config.toml, line 2: log.level = \"info,=\": ", "accepted are error, warn"),
         ("[server]\nmax_header_bytes = 1\n", "line 2: server.max_header_bytes = 1: ", "accepted are 8192 to 1048576"),
     ];

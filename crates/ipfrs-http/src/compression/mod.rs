@@ -1,0 +1,250 @@
+//! Content codings of answers (RFC 9110, sections 8.4 and 12.5.3), for every route in one place.
+//!
+//! Handlers make answers as they are; here it is decided whether a client gets one compressed. That a coding could be
+//! chosen at all is a matter of the answer alone (its type, its length, what its headers say); all such answers say
+//! `Vary: Accept-Encoding`, and which coding it is lies with the client. Where the answer is not the whole
+//! representation (304, 206, 416), its handler tells of that in a [`Representation`].
+
+mod accept;
+mod body;
+mod coding;
+mod config;
+mod meter;
+mod types;
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE, VARY,
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use http_body_util::BodyExt;
+use ipfrs_core::Result;
+use prometheus::Registry;
+use tokio::sync::Semaphore;
+use tokio_util::sync::PollSemaphore;
+
+use crate::body::{X_STREAM_OUTPUT, header_text, unknown_length};
+use accept::Accepted;
+use body::{Coded, INLINE_BYTES};
+pub use coding::Coding;
+use coding::Encoder;
+pub use config::{CompressionConfig, CompressionLevel};
+use meter::Meter;
+
+/// Most bodies that are being compressed at the same time, most of them waiting for their clients. Further ones are sent
+/// as they are: each holds one to two MiB, or ten with `level = "best"`.
+const MAX_BODIES: usize = 256;
+
+/// The representation behind an answer that does not carry it whole, as an extension of that answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Representation {
+    /// Its type.
+    pub(crate) content_type: Option<HeaderValue>,
+    /// Its bytes, where they are known.
+    pub(crate) length: Option<u64>,
+}
+
+/// What a request says of the coding of its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    accepted: Option<Accepted>,
+    is_head: bool,
+    is_get: bool,
+}
+
+/// Compresses answers.
+#[derive(Debug)]
+pub(crate) struct Compression {
+    config: CompressionConfig,
+    meters: [Meter; Coding::ALL.len()],
+    /// Bodies that may be compressed at the same time.
+    places: Arc<Semaphore>,
+    /// Batches that may be compressed at the same time, each on a thread.
+    permits: Arc<Semaphore>,
+}
+
+impl Compression {
+    /// # Errors
+    /// When `config` is out of range or the metrics are registered already.
+    pub(crate) fn new(config: &CompressionConfig, registry: &Registry) -> Result<Self> {
+        config.validate()?;
+        let cores = available_parallelism().map_or(1, usize::from);
+        Ok(Self {
+            config: config.clone(),
+            meters: Meter::register(registry)?,
+            places: Arc::new(Semaphore::new(MAX_BODIES)),
+            permits: Arc::new(Semaphore::new(cores)),
+        })
+    }
+
+    /// What `request` says. Ranges are parts of the bytes as they are: with `Range` nothing is compressed. Nor is it for
+    /// HTTP/1.0, where only the length in its head tells that an answer is whole.
+    pub(crate) fn asked(&self, request: &Request) -> Asked {
+        let (method, headers) = (request.method(), request.headers());
+        let is_open = self.config.enabled && request.version() >= Version::HTTP_11 && !headers.contains_key(RANGE);
+        Asked {
+            accepted: is_open.then(|| Accepted::of(headers)).flatten(),
+            is_head: *method == Method::HEAD,
+            is_get: *method == Method::GET,
+        }
+    }
+
+    /// Whether a client with these headers gets an answer compressed that can be.
+    pub(crate) fn is_wanted(&self, request: &HeaderMap) -> bool {
+        let accepted = Accepted::of(request);
+        accepted.is_some_and(|accepted| accepted.best(&self.config.algorithms).is_some() || accepted.refuses_identity())
+    }
+
+    /// Whether the coding of an answer with these headers can be chosen. Then, and only then, `Vary` says so afterwards.
+    pub(crate) fn varies(&self, headers: &mut HeaderMap, length: u64) -> bool {
+        let varies = self.may_code(headers, headers.get(CONTENT_TYPE), Some(length));
+        if varies {
+            vary(headers);
+        }
+        varies
+    }
+
+    /// Whether an answer with these headers may be compressed when its representation has this type and length.
+    fn may_code(&self, headers: &HeaderMap, content_type: Option<&HeaderValue>, length: Option<u64>) -> bool {
+        // Byte streams of the RPC are for programs that want those bytes.
+        let is_fixed = headers.contains_key(CONTENT_ENCODING) || headers.contains_key(X_STREAM_OUTPUT);
+        let is_long = length.is_none_or(|length| length > 0 && length >= self.config.min_bytes);
+        let no_transform = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains("no-transform"));
+        self.config.enabled
+            && !is_fixed
+            && is_long
+            && content_type.is_some_and(types::is_compressible)
+            && !headers.get_all(CACHE_CONTROL).iter().any(no_transform)
+    }
+
+    /// The answer in the coding that was asked for.
+    pub(crate) async fn apply(&self, asked: Asked, mut response: Response) -> Response {
+        if !self.config.enabled {
+            return response;
+        }
+        let coding = asked.accepted.and_then(|accepted| accepted.best(&self.config.algorithms));
+        if let Some(whole) = response.extensions_mut().remove::<Representation>() {
+            if self.may_code(response.headers(), whole.content_type.as_ref(), whole.length) {
+                vary(response.headers_mut());
+                if let (StatusCode::NOT_MODIFIED, Some(coding)) = (response.status(), coding) {
+                    tag(response.headers_mut(), coding);
+                }
+            }
+            return response;
+        }
+        let length = length(&response);
+        let has_body = !response.status().is_informational()
+            && !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT)
+            && !response.headers().contains_key(CONTENT_RANGE);
+        if !has_body || !self.may_code(response.headers(), response.headers().get(CONTENT_TYPE), length) {
+            return response;
+        }
+        vary(response.headers_mut());
+        match coding {
+            Some(coding) => self.coded(asked, coding, length, response).await,
+            None if asked.wants_other_than(&response) => self.not_acceptable(),
+            None => response,
+        }
+    }
+
+    async fn coded(&self, asked: Asked, coding: Coding, length: Option<u64>, mut response: Response) -> Response {
+        if asked.is_head {
+            set_coding(response.headers_mut(), coding);
+            return response.map(|_| unknown_length());
+        }
+        let meter = &self.meters[coding as usize];
+        let is_short = length.is_some_and(|length| length <= INLINE_BYTES as u64);
+        // Short bodies are over at once and need no place.
+        let place = if is_short { None } else { Some(Arc::clone(&self.places).try_acquire_owned()) };
+        let (Ok(encoder), Ok(place)) = (Encoder::new(coding, self.config.level, length), place.transpose()) else {
+            return response;
+        };
+        set_coding(response.headers_mut(), coding);
+        meter.began();
+        let (mut head, source) = response.into_parts();
+        let body = match place {
+            Some(place) => {
+                let permits = PollSemaphore::new(Arc::clone(&self.permits));
+                Body::new(Coded::new(source, encoder, permits, place, meter.clone()))
+            }
+            None => match whole(source, encoder, meter).await {
+                Ok(bytes) => {
+                    head.headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
+                    Body::from(bytes)
+                }
+                // As it would have been without a coding: the head goes out, and the body breaks off.
+                Err(e) => Body::from_stream(futures::stream::iter([Err::<bytes::Bytes, _>(e)])),
+            },
+        };
+        Response::from_parts(head, body)
+    }
+
+    /// 406: the client takes neither the bytes as they are nor any coding that is offered.
+    fn not_acceptable(&self) -> Response {
+        let names: Vec<_> = self.config.algorithms.iter().map(|coding| coding.name()).collect();
+        let text = format!("Accept-Encoding refuses all there is: identity, {}\n", names.join(", "));
+        let mut response = (StatusCode::NOT_ACCEPTABLE, [(CACHE_CONTROL, "no-store")], text).into_response();
+        vary(response.headers_mut());
+        response
+    }
+}
+
+impl Asked {
+    /// Whether `response`, which is not compressed, is what the client has refused. Only content that was merely asked
+    /// for can still be refused to it.
+    fn wants_other_than(&self, response: &Response) -> bool {
+        let is_content = (self.is_get || self.is_head) && response.status() == StatusCode::OK;
+        is_content && self.accepted.is_some_and(|accepted| accepted.refuses_identity())
+    }
+}
+
+/// Whether `suffix` is what an entity tag ends with for a coding.
+pub(crate) fn is_tag_suffix(suffix: &str) -> bool {
+    suffix.strip_prefix('-').is_some_and(|name| Coding::ALL.iter().any(|coding| coding.name() == name))
+}
+
+/// The body's length: of an answer to HEAD only the header tells it.
+fn length(response: &Response) -> Option<u64> {
+    let declared = response.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    declared.or_else(|| http_body::Body::size_hint(response.body()).exact())
+}
+
+async fn whole(source: Body, encoder: Encoder, meter: &Meter) -> std::result::Result<bytes::Bytes, axum::Error> {
+    let bytes = source.collect().await?.to_bytes();
+    body::whole(encoder, bytes, meter).map_err(axum::Error::new)
+}
+
+/// The headers of an answer in a coding. `Accept-Ranges` goes: ranges are served, but of the bytes as they are, and whoever
+/// resumes a download on the word of this answer counts the bytes of the coding.
+fn set_coding(headers: &mut HeaderMap, coding: Coding) {
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+    headers.remove(CONTENT_LENGTH);
+    headers.remove(ACCEPT_RANGES);
+    tag(headers, coding);
+}
+
+/// A strong entity tag is of one sequence of bytes, so each coding has its own (RFC 9110, 8.8.1): `"CID-gzip"`.
+fn tag(headers: &mut HeaderMap, coding: Coding) {
+    let strong = headers.get(ETAG).and_then(|tag| tag.to_str().ok()).filter(|tag| tag.starts_with('"'));
+    if let Some(opaque) = strong.and_then(|tag| tag.strip_suffix('"')) {
+        let tag = header_text(&format!("{opaque}-{coding}\""));
+        headers.insert(ETAG, tag);
+    }
+}
+
+/// Adds `Accept-Encoding` to `Vary`.
+fn vary(headers: &mut HeaderMap) {
+    match headers.get(VARY) {
+        Some(value) if value == "Accept" => {
+            headers.insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+        }
+        _ => {
+            headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+    }
+}

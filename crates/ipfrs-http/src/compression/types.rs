@@ -1,0 +1,115 @@
+//! Which content is worth compressing.
+
+use http::HeaderValue;
+
+/// Types under `application/` that are text, or bytes with much that repeats.
+const APPLICATION: [&str; 26] = [
+    // Data and documents that are written as text.
+    "json",
+    "ndjson",
+    "x-ndjson",
+    "jsonl",
+    "json5",
+    "xml",
+    "yaml",
+    "x-yaml",
+    "toml",
+    "rtf",
+    "n-triples",
+    "n-quads",
+    "trig",
+    "sparql-query",
+    "graphql",
+    "sql",
+    "x-tex",
+    "postscript",
+    // Programs as text.
+    "javascript",
+    "x-javascript",
+    "ecmascript",
+    "typescript",
+    "x-sh",
+    // Machine code for browsers shrinks to a third.
+    "wasm",
+    // Fonts and tables that do not compress themselves, as WOFF does.
+    "vnd.ms-fontobject",
+    "x-font-ttf",
+];
+
+/// Other types that are stored without compression of their own.
+const OTHERS: [&str; 9] = [
+    "image/bmp",
+    "image/x-ms-bmp",
+    "image/x-icon",
+    "image/vnd.microsoft.icon",
+    "font/ttf",
+    "font/otf",
+    "font/collection",
+    "model/obj",
+    "model/stl",
+];
+
+/// Whether content of this type gets smaller. Everything that is not named here is sent as it is: images, sound and
+/// video, archives and documents are compressed already; blocks, CAR, TAR and IPNS records are wanted to the byte by
+/// programs that check hashes; nobody knows what octet streams are; and events must not wait for each other.
+pub(super) fn is_compressible(content_type: &HeaderValue) -> bool {
+    let Ok(text) = content_type.to_str() else { return false };
+    let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.split_once('/') {
+        Some(("text", subtype)) => subtype != "event-stream",
+        // JSON and XML under any name: problem+json, vnd.ipld.dag-json, rss+xml, svg+xml.
+        Some((_, subtype)) if subtype.ends_with("json") || subtype.ends_with("+xml") => true,
+        Some(("application", subtype)) => APPLICATION.contains(&subtype),
+        _ => OTHERS.contains(&essence.as_str()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_compressed_and_what_is_compressed_or_checked_by_its_hash_is_not() {
+        let compressible = |text: &'static str| is_compressible(&HeaderValue::from_static(text));
+        for yes in [
+            "text/plain; charset=utf-8",
+            "TEXT/HTML",
+            "text/csv",
+            "application/json",
+            "application/problem+json",
+            "application/vnd.ipld.dag-json",
+            "application/x-ndjson",
+            "application/javascript",
+            "application/wasm",
+            "application/rss+xml",
+            "image/svg+xml; charset=utf-8",
+            "model/gltf+json",
+            "font/ttf",
+        ] {
+            assert!(compressible(yes), "{yes}");
+        }
+        for no in [
+            "text/event-stream",
+            "application/vnd.ipld.raw",
+            "application/vnd.ipld.car; version=1",
+            "application/x-tar",
+            "application/vnd.ipfs.ipns-record",
+            "application/vnd.ipld.dag-cbor",
+            "application/octet-stream",
+            "application/gzip",
+            "application/zip",
+            "application/pdf",
+            "image/png",
+            "image/webp",
+            "video/mp4",
+            "audio/mpeg",
+            "font/woff2",
+            "multipart/byteranges; boundary=text/plain",
+            "inode/symlink",
+            "",
+            "text",
+        ] {
+            assert!(!compressible(no), "{no}");
+        }
+    }
+}
