@@ -173,10 +173,10 @@ async fn directory(
     let etag = format!("\"DirIndex-{}_CID-{}\"", state.listing.version(), object.cid);
     let mut answer = Answer::new(state, request, &object, etag);
     answer.set(CACHE_CONTROL, HeaderValue::from_static(LISTING_CACHE_CONTROL));
+    answer.set(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     if answer.is_not_modified(headers) {
         return Ok(answer.not_modified(None));
     }
-    answer.set(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     answer.set(http::header::CONTENT_SECURITY_POLICY, state.listing.content_security_policy());
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer.set(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
