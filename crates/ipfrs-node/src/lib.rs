@@ -4,9 +4,12 @@
 //! front-ends know nothing of stores and codecs.
 
 mod add;
+mod archive;
 mod blocks;
 mod config;
 mod files;
+mod dag;
+mod dag_import;
 mod identity;
 mod metered;
 mod metrics;
@@ -25,7 +28,10 @@ pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Profile};
 pub use metrics::CacheMeter;
+pub use archive::{Archive, saved_name};
 pub use node::{Node, Room};
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use path::ContentPath;
+pub use dag::{DagExport, DagPath, DagSize, DagStats};
+pub use dag_import::{DagImport, ImportedDags};
 pub use uploads::{UploadConfig, UploadOptions, Uploaded};

@@ -25,7 +25,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     out.push(value as u8);
 }
 
-fn take_varint(rest: &mut &[u8]) -> usize {
+pub(crate) fn take_varint(rest: &mut &[u8]) -> usize {
     let (mut value, mut shift) = (0, 0);
     loop {
         let byte = rest[0];

@@ -5,6 +5,8 @@ mod args;
 mod attributes;
 mod block;
 mod cat;
+mod dag;
+mod get;
 mod ls;
 mod multipart;
 mod node;
@@ -38,6 +40,11 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/version", any(node::version))
         .route("/stats/bw", any(node::bandwidth))
         .route("/stats/repo", any(node::repo))
+        .route("/dag/export", any(dag::export))
+        .route("/dag/import", any(dag::import))
+        .route("/dag/resolve", any(dag::resolve))
+        .route("/dag/stat", any(dag::stat))
+        .route("/get", any(get::get))
         .route("/repo/stat", any(node::repo))
         .route("/shutdown", any(node::shutdown))
         .fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))

@@ -49,12 +49,28 @@ pub(super) fn bytes<S>(pieces: S, length: u64, takes_trailers: bool) -> Response
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
 {
-    let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static("text/plain")),
-        (X_STREAM_OUTPUT, ONE),
-        (X_CONTENT_LENGTH, HeaderValue::from(length)),
-        STREAM_ERROR,
-    ];
-    let body = if takes_trailers { Chunked::body(pieces, true) } else { Sized::body(pieces, length) };
-    (headers, body).into_response()
+    stream_of("text/plain", pieces, Some(length), takes_trailers)
+}
+
+/// A stream of bytes of a media type, of a length that may be known. A body whose length is in its head has no room for a
+/// trailer, so clients that take one get the length in `X-Content-Length` only.
+pub(super) fn stream_of<S>(
+    content_type: &'static str,
+    pieces: S,
+    length: Option<u64>,
+    takes_trailers: bool,
+) -> Response
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+{
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static(content_type)), (X_STREAM_OUTPUT, ONE), STREAM_ERROR];
+    let body = match length {
+        Some(length) if !takes_trailers => Sized::body(pieces, length),
+        _ => Chunked::body(pieces, takes_trailers),
+    };
+    let mut response = (headers, body).into_response();
+    if let Some(length) = length {
+        response.headers_mut().insert(X_CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    response
 }

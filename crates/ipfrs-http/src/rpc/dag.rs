@@ -1,0 +1,174 @@
+//! `dag/export`, `dag/import`, `dag/resolve`, `dag/stat`: whole DAGs.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use futures::{StreamExt, stream};
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_node::{ContentPath, DagImport, DagStats};
+use serde::Serialize;
+
+use super::args::{Args, Render};
+use super::multipart::{self, Parts};
+use super::{Answer, has_body, output};
+use crate::body::{self, gathered};
+use crate::error::RpcError;
+use crate::router::AppState;
+
+/// A link as dag-json writes it.
+#[derive(Serialize)]
+struct Link {
+    #[serde(rename = "/")]
+    cid: String,
+}
+
+impl Link {
+    fn new(cid: &Cid, render: Render) -> Result<Self> {
+        Ok(Self { cid: render.cid(cid)? })
+    }
+}
+
+/// `dag/export?arg=path`: the DAG as a CAR of version 1.
+pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer {
+    args.refuse(&["local-only"])?;
+    let export = state.node.export_dag(ContentPath::parse(args.one("root")?)?).await?;
+    Ok(output::stream_of("application/vnd.ipld.car", gathered(export.car).boxed(), None, args.takes_trailers))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Resolved {
+    cid: Link,
+    rem_path: String,
+}
+
+/// `dag/resolve?arg=path`: the last block on the way, and what is left of the path.
+pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
+    let path = state.node.resolve_dag(ContentPath::parse(args.one("ref")?)?).await?;
+    Ok(output::object(Resolved { cid: Link::new(&path.cid, args.render)?, rem_path: path.remainder.join("/") }))
+}
+
+/// What a line of `dag/import` says: one of the two.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+enum Imported {
+    #[serde(rename_all = "PascalCase")]
+    Root { cid: Link, pin_error_msg: String },
+    #[serde(rename_all = "PascalCase")]
+    Stats { block_count: u64, block_bytes_count: u64 },
+}
+
+/// `dag/import[?pin-roots=][&stats=][&silent=]`: stores the blocks of each CAR of a multipart body, or of the body itself,
+/// and pins the roots that the CARs name.
+pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    args.refuse(&["allow-big-block"])?;
+    // What is known to be a part of a DAG cannot be pinned.
+    let pin_roots = args.bool("pin-roots")?.unwrap_or(!args.bool("local-only")?.unwrap_or(false));
+    let (stats, silent) = (args.bool("stats")?.unwrap_or(false), args.bool("silent")?.unwrap_or(false));
+    let boundary = multipart::boundary(request.headers())?;
+    if boundary.is_none() && !has_body(&request) {
+        return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
+    }
+    let mut import = state.node.import_dags(pin_roots).await?;
+    match boundary {
+        None => import.car(body::pieces(request.into_body())).await?,
+        Some(boundary) => cars(&mut import, request.into_body(), boundary).await?,
+    }
+    let imported = import.finish().await?;
+    let mut lines = Vec::with_capacity(imported.roots.len() + 1);
+    for (root, error) in imported.roots {
+        let pin_error_msg = error.map_or_else(String::new, |error| error.to_string());
+        lines.push(output::line(&Imported::Root { cid: Link::new(&root, args.render)?, pin_error_msg }));
+    }
+    if stats {
+        let (block_count, block_bytes_count) = (imported.blocks, imported.bytes);
+        lines.push(output::line(&Imported::Stats { block_count, block_bytes_count }));
+    }
+    if silent {
+        lines.clear();
+    }
+    Ok(output::objects(stream::iter(lines), args.takes_trailers))
+}
+
+/// Imports every file of a multipart body.
+async fn cars(import: &mut DagImport, body: Body, boundary: String) -> Result<(), RpcError> {
+    let mut parts = Parts::new(body, boundary);
+    let mut is_empty = true;
+    while let Some(part) = parts.next().await? {
+        let name = part.file_name()?;
+        if part.content_type() == "application/x-directory" {
+            return Err(Error::invalid(format!("{name:?} is a directory: import the CARs in it by name")).into());
+        }
+        import.car(part).await.map_err(|error| match name.as_str() {
+            "" => error,
+            name => Error::new(error.kind(), format!("{name}: {error}")).with_source(error),
+        })?;
+        is_empty = false;
+    }
+    if is_empty {
+        return Err(RpcError::Request("argument \"path\" is required: the body holds no file".into()));
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Summary {
+    // Only the last line has these: Kubo's clients know it by the ratio.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unique_blocks: Option<u64>,
+    total_size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio: Option<f64>,
+    dag_stats: Vec<DagStat>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct DagStat {
+    cid: String,
+    size: u64,
+    num_blocks: u64,
+}
+
+/// `dag/stat?arg=path[&arg=...][&progress=]`: blocks and bytes of each DAG and of all together. With progress, which is on
+/// unless it is refused, a line now and then says how far it is.
+pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
+    let paths = args.required("root")?.iter().map(|path| ContentPath::parse(path)).collect::<Result<_>>()?;
+    let (progress, render) = (args.bool("progress")?.unwrap_or(true), args.render);
+    let mut stats = state.node.dag_stats(paths).await?;
+    // A DAG that is done or fails soon is answered with a status.
+    let goes_on = stats.advance().await?;
+    let lines = stream::try_unfold(Some((stats, goes_on)), move |state| async move {
+        let Some((mut stats, mut goes_on)) = state else { return Ok(None) };
+        while goes_on && !progress {
+            goes_on = stats.advance().await?;
+        }
+        let line = output::line(&summary(&stats, goes_on, render)?)?;
+        if !goes_on {
+            return Ok(Some((line, None)));
+        }
+        goes_on = stats.advance().await?;
+        Ok(Some((line, Some((stats, goes_on)))))
+    });
+    Ok(output::objects(lines.boxed(), args.takes_trailers))
+}
+
+fn summary(stats: &DagStats, goes_on: bool, render: Render) -> Result<Summary> {
+    let (unique_blocks, total_size) = stats.unique();
+    let with_repeated: u64 = stats.dags().iter().map(|dag| dag.bytes).sum();
+    #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+    let ratio = if total_size == 0 { 1.0 } else { with_repeated as f64 / total_size as f64 };
+    let dag_stats = stats
+        .dags()
+        .iter()
+        .map(|dag| Ok(DagStat { cid: render.cid(&dag.root)?, size: dag.bytes, num_blocks: dag.blocks }));
+    Ok(Summary {
+        unique_blocks: (!goes_on).then_some(unique_blocks),
+        total_size,
+        shared_size: (!goes_on).then_some(with_repeated - total_size),
+        ratio: (!goes_on).then_some(ratio),
+        dag_stats: dag_stats.collect::<Result<_>>()?,
+    })
+}

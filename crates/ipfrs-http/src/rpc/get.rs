@@ -1,0 +1,109 @@
+//! `get`: files and trees as TAR, gzip or both.
+
+use std::io::{self, Write};
+
+use axum::extract::State;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, stream};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{ContentPath, ObjectKind, Span, saved_name};
+
+use super::args::Args;
+use super::{Answer, output};
+use crate::body::gathered;
+use crate::error::RpcError;
+use crate::router::AppState;
+
+/// Bytes that are compressed at a time, and one piece more.
+const COMPRESSED_BYTES: usize = 256 * 1024;
+
+/// `get?arg=path[&archive=][&compress=][&compression-level=]`: a TAR archive of the file, directory or symlink, under the
+/// last name of the path. With `compress` it is compressed; a file without `archive` is then compressed as it is.
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+    let path = ContentPath::parse(args.one("ipfs-path")?)?;
+    let is_archive = args.bool("archive")?.unwrap_or(false);
+    let level = compression(&args)?;
+    let name = saved_name(&path);
+    let object = state.node.resolve(path).await?.whole()?;
+    let takes_trailers = args.takes_trailers;
+    if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
+        let content = state.node.read(file, Span::whole(file.size())).boxed();
+        return Ok(output::stream_of("application/gzip", gzipped(content, level), None, takes_trailers));
+    }
+    let archive = state.node.archive(&object, &name).await?;
+    let pieces = gathered(archive.pieces).boxed();
+    Ok(match level {
+        Some(level) => output::stream_of("application/gzip", gzipped(pieces, level), None, takes_trailers),
+        None => output::stream_of("application/x-tar", pieces, archive.length, takes_trailers),
+    })
+}
+
+/// The level that is asked for, where anything is to be compressed.
+fn compression(args: &Args) -> Result<Option<Compression>, RpcError> {
+    let level = args.get::<u32>("compression-level")?;
+    if !args.bool("compress")?.unwrap_or(false) {
+        return Ok(None);
+    }
+    match level {
+        None => Ok(Some(Compression::default())),
+        Some(level @ 1..=9) => Ok(Some(Compression::new(level))),
+        Some(other) => Err(Error::invalid(format!("compression-level={other}: give 1 to 9")).into()),
+    }
+}
+
+/// A stream that is being compressed.
+struct Gzip {
+    pieces: BoxStream<'static, Result<Bytes>>,
+    encoder: GzEncoder<Vec<u8>>,
+}
+
+/// `pieces` as gzip. The work is done on threads that may be busy, a bounded amount at a time and only when it is asked for.
+fn gzipped(
+    pieces: BoxStream<'static, Result<Bytes>>,
+    level: Compression,
+) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
+    let gzip = Gzip { pieces, encoder: GzEncoder::new(Vec::new(), level) };
+    let pieces = stream::try_unfold(Some(gzip), |state| async move {
+        let Some(mut gzip) = state else { return Ok(None) };
+        loop {
+            let (batch, is_last) = gzip.batch().await?;
+            let Gzip { pieces, mut encoder } = gzip;
+            let work = tokio::task::spawn_blocking(move || {
+                batch.iter().try_for_each(|piece| encoder.write_all(piece))?;
+                if is_last {
+                    encoder.try_finish()?;
+                }
+                let out = Bytes::from(std::mem::take(encoder.get_mut()));
+                io::Result::Ok((encoder, out))
+            });
+            let done = work.await.map_err(|e| Error::internal("compressing did not end").with_source(e))?;
+            let (encoder, out) = done.map_err(|e| Error::internal("compressing failed").with_source(e))?;
+            gzip = Gzip { pieces, encoder };
+            if is_last {
+                return Ok(Some((out, None)));
+            }
+            // Little may come of much.
+            if !out.is_empty() {
+                return Ok(Some((out, Some(gzip))));
+            }
+        }
+    });
+    pieces.boxed()
+}
+
+impl Gzip {
+    /// What is to be compressed next, and whether it is the last.
+    async fn batch(&mut self) -> Result<(Vec<Bytes>, bool)> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while bytes < COMPRESSED_BYTES {
+            let Some(piece) = self.pieces.next().await else { return Ok((batch, true)) };
+            let piece = piece?;
+            bytes += piece.len();
+            batch.push(piece);
+        }
+        Ok((batch, false))
+    }
+}

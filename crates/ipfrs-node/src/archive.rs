@@ -1,0 +1,202 @@
+//! UnixFS trees as TAR archives.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use ipfrs_core::limits::MAX_DAG_DEPTH;
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_stream::tar::{self, TarEntry, TarKind};
+use ipfrs_stream::{BlockStoreSource, DagReader, Span};
+use ipfrs_unixfs::{DirEntry, Node as UnixFsNode, decode_async, entries};
+
+use crate::dag::Active;
+use crate::{ContentPath, Node, Object};
+
+/// Entries of a directory that are looked up together.
+const LOOKUP_ENTRIES: usize = 64;
+
+/// Most symlinks in the directories on the way from the root.
+const MAX_OPEN_SYMLINKS: usize = 1024 * 1024;
+
+/// A TAR archive on its way out.
+pub struct Archive {
+    /// Its bytes. File content is slices of blocks.
+    pub pieces: BoxStream<'static, Result<Bytes>>,
+    /// How many bytes there are, where that is known before all of the tree is read: for a file or a symlink.
+    pub length: Option<u64>,
+}
+
+impl Node {
+    /// The file, directory or symlink at the end of a path, as a TAR archive that unpacks to something called `name`.
+    /// Directories are read as the archive is, a bounded way ahead.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that leads elsewhere,
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an object that is not UnixFS. Errors of the stream: blocks that
+    /// are missing or are not UnixFS, names within directories that lead elsewhere, directories more than
+    /// [`MAX_DAG_DEPTH`] deep.
+    pub async fn archive(&self, object: &Object, name: &str) -> Result<Archive> {
+        let root = decode_async(object.cid, object.block.clone()).await?;
+        let mut walk = Walk {
+            node: self.clone(),
+            path: Vec::new(),
+            content: None,
+            symlinks: 0,
+            hashes: RandomState::new(),
+            has_ended: false,
+            _active: Active::begin(&self.inner.metrics.downloads_active),
+        };
+        let is_directory = matches!(root, UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_));
+        let size = if let UnixFsNode::File(file) = &root { file.size } else { 0 };
+        let header = walk.begin(name.to_owned(), root)?;
+        let around = header.len() + tar::padding(size).len() + tar::end().len();
+        let length = if is_directory { None } else { size.checked_add(around as u64) };
+        let rest =
+            stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|piece| (piece, walk))) });
+        let pieces = stream::iter([Ok(header)]).chain(rest).boxed();
+        Ok(Archive { pieces, length })
+    }
+}
+
+/// The name under which the end of a path is saved: its last name, or the content ID.
+#[must_use]
+pub fn saved_name(path: &ContentPath) -> String {
+    path.segments().last().cloned().unwrap_or_else(|| path.root().to_string())
+}
+
+/// Where in the tree the archive is.
+struct Walk {
+    node: Node,
+    /// The directories from the root to here.
+    path: Vec<Directory>,
+    content: Option<Content>,
+    /// Symlinks in the directories of `path`.
+    symlinks: usize,
+    hashes: RandomState,
+    has_ended: bool,
+    _active: Active,
+}
+
+/// A file that is being archived.
+struct Content {
+    pieces: DagReader,
+    size: u64,
+}
+
+/// A directory that is being archived.
+struct Directory {
+    path: String,
+    entries: BoxStream<'static, Result<DirEntry>>,
+    /// Entries whose blocks were asked for.
+    ahead: VecDeque<DirEntry>,
+    blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
+    /// Hashes of the names of symlinks that were archived: were one of them a directory as well, what is in it would be
+    /// unpacked wherever the symlink leads.
+    symlinks: HashSet<u64>,
+}
+
+impl Walk {
+    async fn next(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            if let Some(content) = &mut self.content {
+                if let Some(piece) = content.pieces.next().await {
+                    let piece = piece?;
+                    self.node.count_download(piece.len());
+                    return Ok(Some(piece));
+                }
+                let padding = tar::padding(content.size);
+                self.content = None;
+                if !padding.is_empty() {
+                    return Ok(Some(padding));
+                }
+            }
+            let Some(directory) = self.path.last_mut() else {
+                let has_ended = std::mem::replace(&mut self.has_ended, true);
+                return Ok((!has_ended).then(tar::end));
+            };
+            match directory.next(&self.node).await? {
+                Some((path, node)) => return self.begin(path, node).map(Some),
+                None => {
+                    self.symlinks -= self.path.pop().map_or(0, |directory| directory.symlinks.len());
+                }
+            }
+        }
+    }
+
+    /// The header of what is at `path`; content and entries come next.
+    fn begin(&mut self, path: String, node: UnixFsNode) -> Result<Bytes> {
+        let kind = match &node {
+            UnixFsNode::File(file) => TarKind::File { size: file.size },
+            UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => TarKind::Directory,
+            UnixFsNode::Symlink { target, .. } => TarKind::Symlink { target },
+        };
+        let header = tar::header(&TarEntry { path: &path, kind, attributes: node.attributes() })?;
+        let name = self.hashes.hash_one(path.rsplit('/').next());
+        if self.path.last().is_some_and(|directory| directory.symlinks.contains(&name)) {
+            return Err(Error::invalid(format!("{path:?} is a symlink and something else in one directory")));
+        }
+        match node {
+            UnixFsNode::File(file) => {
+                let (node, span) = (&self.node.inner, Span::whole(file.size));
+                let pieces = DagReader::new(node.store.clone(), &file, span, &node.config.streaming);
+                self.content = Some(Content { pieces, size: file.size });
+            }
+            UnixFsNode::Symlink { .. } => self.remember_symlink(name)?,
+            node => self.descend(path, node)?,
+        }
+        Ok(header)
+    }
+
+    fn remember_symlink(&mut self, name: u64) -> Result<()> {
+        if self.path.last_mut().is_some_and(|directory| directory.symlinks.insert(name)) {
+            self.symlinks += 1;
+        }
+        if self.symlinks > MAX_OPEN_SYMLINKS {
+            return Err(Error::too_large(format!(
+                "a directory has more than the limit of {MAX_OPEN_SYMLINKS} symlinks"
+            )));
+        }
+        Ok(())
+    }
+
+    fn descend(&mut self, path: String, node: UnixFsNode) -> Result<()> {
+        if self.path.len() == MAX_DAG_DEPTH {
+            let why = format!("directories lie in each other to more than the limit of {MAX_DAG_DEPTH}");
+            return Err(Error::too_large(why));
+        }
+        let source = Arc::new(BlockStoreSource(self.node.inner.store.clone()));
+        self.path.push(Directory {
+            path,
+            entries: entries(source, node),
+            ahead: VecDeque::new(),
+            blocks: stream::empty().boxed(),
+            symlinks: HashSet::new(),
+        });
+        Ok(())
+    }
+}
+
+impl Directory {
+    /// The next entry: its path in the archive, and what it is.
+    async fn next(&mut self, node: &Node) -> Result<Option<(String, UnixFsNode)>> {
+        if self.ahead.is_empty() {
+            while self.ahead.len() < LOOKUP_ENTRIES {
+                let Some(entry) = self.entries.next().await else { break };
+                let entry = entry?;
+                tar::check_name(&entry.name)?;
+                self.ahead.push_back(entry);
+            }
+            self.blocks = node.inner.store.get_many(self.ahead.iter().map(|entry| entry.cid).collect());
+        }
+        let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
+        let path = format!("{}/{}", self.path, entry.name);
+        let missing = || Error::internal("the store left out a block that it was asked for");
+        let (cid, data) = self.blocks.next().await.ok_or_else(missing)??;
+        let data = data.ok_or_else(|| Error::not_found(format!("block {cid} of {path:?} is not in this store")))?;
+        Ok(Some((path, decode_async(cid, data).await?)))
+    }
+}

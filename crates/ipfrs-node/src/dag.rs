@@ -1,0 +1,170 @@
+//! Whole DAGs: out as CAR, and what they hold.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use ipfrs_core::{Cid, Result};
+use ipfrs_stream::{DagWalk, Visited, car};
+use prometheus::IntGauge;
+
+use crate::{ContentPath, Node};
+
+/// How long [`DagStats::advance`] goes on before it tells how far it is.
+const STATS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A DAG on its way out.
+pub struct DagExport {
+    /// The root.
+    pub root: Cid,
+    /// A CARv1 with this root and all blocks below it. Payloads are slices of blocks.
+    pub car: BoxStream<'static, Result<Bytes>>,
+}
+
+/// Where a path leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DagPath {
+    /// The last block on the way.
+    pub cid: Cid,
+    /// The segments that lead to something within it.
+    pub remainder: Vec<String>,
+}
+
+/// What is below one root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DagSize {
+    /// The root.
+    pub root: Cid,
+    /// Different blocks, the root included.
+    pub blocks: u64,
+    /// Bytes of these blocks.
+    pub bytes: u64,
+}
+
+/// Counts what is below some roots, step by step.
+pub struct DagStats {
+    node: Node,
+    /// What was asked for, in order; those behind `current` have not been begun.
+    dags: Vec<DagSize>,
+    current: usize,
+    walk: DagWalk,
+    /// What all of the DAGs hold; not needed for one.
+    all: Option<Visited>,
+    unique_blocks: u64,
+    unique_bytes: u64,
+}
+
+/// Counts as one more for as long as it lives.
+pub(crate) struct Active(IntGauge);
+
+impl Active {
+    pub(crate) fn begin(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Node {
+    /// The DAG that a path leads to as a CAR, depth first, each block once.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`], so that a root that is not here is an error at once; blocks below it that are not are errors of
+    /// the stream.
+    pub async fn export_dag(&self, path: ContentPath) -> Result<DagExport> {
+        let root = self.resolve(path).await?.whole()?.cid;
+        let metrics = self.inner.metrics.clone();
+        let active = Active::begin(&metrics.downloads_active);
+        let blocks = self.walk(vec![root]).inspect(move |block| {
+            let _lives_as_long = &active;
+            metrics.download_bytes.inc_by(block.as_ref().map_or(0, |block| block.data().len() as u64));
+        });
+        Ok(DagExport { root, car: car::encode(&[root], blocks).boxed() })
+    }
+
+    /// Follows a path as far as blocks go.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn resolve_dag(&self, path: ContentPath) -> Result<DagPath> {
+        let object = self.resolve(path).await?;
+        Ok(DagPath { cid: object.cid, remainder: object.facts.remainder.clone() })
+    }
+
+    /// Prepares to count what is below the blocks that `paths` lead to.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn dag_stats(&self, paths: Vec<ContentPath>) -> Result<DagStats> {
+        let mut dags = Vec::with_capacity(paths.len());
+        for path in paths {
+            dags.push(DagSize { root: self.resolve(path).await?.whole()?.cid, blocks: 0, bytes: 0 });
+        }
+        Ok(DagStats {
+            node: self.clone(),
+            walk: self.walk(dags.first().map(|dag| dag.root).into_iter().collect()),
+            current: 0,
+            all: (dags.len() > 1).then(Visited::default),
+            dags,
+            unique_blocks: 0,
+            unique_bytes: 0,
+        })
+    }
+
+    /// All blocks below `roots`.
+    pub(crate) fn walk(&self, roots: Vec<Cid>) -> DagWalk {
+        DagWalk::new(self.inner.store.clone(), roots, &self.inner.config.streaming)
+    }
+}
+
+impl DagStats {
+    /// Goes on counting for a moment; `false` when there is nothing left to count.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a block that is missing; others as those of [`DagWalk`].
+    pub async fn advance(&mut self) -> Result<bool> {
+        let begun = Instant::now();
+        while let Some(dag) = self.dags.get_mut(self.current) {
+            let Some(block) = self.walk.next().await else {
+                self.current += 1;
+                if let Some(next) = self.dags.get(self.current) {
+                    self.walk = self.node.walk(vec![next.root]);
+                }
+                continue;
+            };
+            let (cid, data) = block?.into_parts();
+            dag.blocks += 1;
+            dag.bytes += data.len() as u64;
+            let is_new = match &mut self.all {
+                Some(all) => all.insert(&cid)?,
+                None => true,
+            };
+            if is_new {
+                self.unique_blocks += 1;
+                self.unique_bytes += data.len() as u64;
+            }
+            if begun.elapsed() >= STATS_INTERVAL {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What has been counted of each DAG.
+    #[must_use]
+    pub fn dags(&self) -> &[DagSize] {
+        &self.dags
+    }
+
+    /// Different blocks in all of the DAGs, and their bytes.
+    #[must_use]
+    pub fn unique(&self) -> (u64, u64) {
+        (self.unique_blocks, self.unique_bytes)
+    }
+}

@@ -1,0 +1,295 @@
+//! `dag/export`, `dag/import`, `dag/resolve` and `dag/stat`.
+
+use bytes::Bytes;
+use ipfrs_core::{Block, Cid, codec, hash, parse_cid};
+use serde_json::{Value, json};
+
+use crate::car::{self, raw_cid};
+use crate::content::{self, assert_same};
+use crate::harness::{TestGateway, hash_of, header, ndjson, rpc_failure};
+use crate::multipart::Form;
+use crate::wire::{Wire, exchange};
+
+const CHUNK: usize = 262_144;
+
+/// The header of a CAR with one root, by hand: `{"roots": [root], "version": 1}` in DAG-CBOR behind its length.
+fn header_of(root: &Cid) -> Vec<u8> {
+    let cid = root.to_bytes();
+    let len = cid.len() as u8 + 1;
+    let head = if len < 24 { vec![0x40 | len] } else { vec![0x58, len] };
+    let link = [&[0xd8, 0x2a][..], &head, &[0], &cid].concat();
+    let body = [b"\xa2\x65roots\x81", &link[..], b"\x67version\x01"].concat();
+    [&[body.len() as u8][..], &body].concat()
+}
+
+/// A CAR of version 1 with one root.
+fn car_of(root: &str, blocks: &[(&str, &[u8])]) -> Vec<u8> {
+    let rootless = car::write(blocks);
+    [&header_of(&parse_cid(root).unwrap())[..], &rootless[car::write(&[]).len()..]].concat()
+}
+
+/// The blocks of a CAR with this root.
+fn blocks_of(car: &[u8], root: &str) -> Vec<Block> {
+    let rest = car.strip_prefix(&header_of(&parse_cid(root).unwrap())[..]).expect("the root in the header");
+    car::read(&[&car::write(&[]), rest].concat())
+}
+
+/// A tree with a file of many blocks, one that is there twice, an empty one, and a sharded directory.
+async fn tree(gateway: &TestGateway, options: &str) -> String {
+    let mut form = Form::new()
+        .file("d/large", content::bytes(5 * CHUNK + 1))
+        .file("d/copy", content::bytes(5 * CHUNK + 1))
+        .file("d/empty", "")
+        .symlink("d/link", "large");
+    for name in 0..120 {
+        form = form.file(&format!("d/many/{name}"), name.to_string());
+    }
+    hash_of(gateway.add_form(&format!("max-directory-links=100&{options}"), form).await.last().unwrap())
+}
+
+async fn export(gateway: &TestGateway, path: &str) -> Bytes {
+    gateway.rpc_bytes(&format!("dag/export?arg={path}")).await
+}
+
+async fn import(gateway: &TestGateway, options: &str, cars: &[&[u8]]) -> Vec<Value> {
+    let form = cars.iter().fold(Form::new(), |form, car| form.file("x.car", car));
+    ndjson(gateway.post_form(&format!("dag/import?{options}"), form).await).await
+}
+
+/// Every block below `cid`, depth first, each once: by `block/get` and recursion.
+async fn plain_walk(gateway: &TestGateway, root: &str) -> Vec<Cid> {
+    let (mut order, mut pending) = (Vec::new(), vec![parse_cid(root).unwrap()]);
+    while let Some(cid) = pending.pop() {
+        if order.contains(&cid) {
+            continue;
+        }
+        order.push(cid);
+        if cid.codec() == codec::DAG_PB {
+            let block = gateway.rpc_bytes(&format!("block/get?arg={cid}")).await;
+            pending.extend(links(&block).into_iter().rev());
+        }
+    }
+    order
+}
+
+/// The links of a dag-pb block: fields 2 (`12`), whose first field is the hash (`0a`).
+fn links(mut rest: &[u8]) -> Vec<Cid> {
+    let mut links = Vec::new();
+    while let Some((key, after)) = rest.split_first() {
+        rest = after;
+        let len = car::take_varint(&mut rest);
+        let (field, after) = rest.split_at(len);
+        rest = after;
+        if *key == 0x12 {
+            assert_eq!(field[0], 0x0a);
+            links.push(Cid::read_bytes(&field[2..2 + usize::from(field[1])]).unwrap());
+        }
+    }
+    links
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_has_every_block_once_depth_first_behind_a_header_with_the_root() {
+    let gateway = TestGateway::start().await;
+    for options in ["", "cid-version=1"] {
+        let root = tree(&gateway, options).await;
+        let response = gateway.rpc(&format!("dag/export?arg={root}&progress=true")).send().await.unwrap();
+        assert_eq!(header(&response, "content-type"), "application/vnd.ipld.car");
+        assert_eq!(header(&response, "x-stream-output"), "1");
+        assert_eq!(header(&response, "trailer"), "X-Stream-Error");
+        let blocks = blocks_of(&response.bytes().await.unwrap(), &root);
+        let order: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
+        assert_eq!(order, plain_walk(&gateway, &root).await);
+    }
+    let root = tree(&gateway, "").await;
+    let file = gateway.rpc_json(&format!("dag/resolve?arg=/ipfs/{root}/large")).await;
+    let file_cid = file["Cid"]["/"].as_str().unwrap();
+    assert_same(&export(&gateway, &format!("{root}/large")).await, &export(&gateway, file_cid).await, "a path");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_exported_can_be_imported_elsewhere() {
+    let (here, there) = (TestGateway::start().await, TestGateway::start().await);
+    let root = tree(&here, "").await;
+    let car = export(&here, &root).await;
+    let blocks = blocks_of(&car, &root);
+    let bytes: usize = blocks.iter().map(|block| block.data().len()).sum();
+    let stats = json!({"Stats": {"BlockCount": blocks.len(), "BlockBytesCount": bytes}});
+    let pinned = json!({"Root": {"Cid": {"/": root}, "PinErrorMsg": ""}});
+    assert_eq!(import(&there, "stats=true", &[&car]).await, [pinned.clone(), stats.clone()]);
+    assert_eq!(there.blocks().await, blocks.len() as u64);
+    let file = there.rpc_bytes(&format!("cat?arg={root}/large")).await;
+    assert_same(&file, &content::bytes(5 * CHUNK + 1), "the file");
+    // Once more, as the body itself, and without a word.
+    let raw = there.rpc("dag/import?stats=1&pin-roots=false").body(car.clone()).send().await.unwrap();
+    assert_eq!(ndjson(raw).await, [stats]);
+    assert!(import(&there, "silent=true&stats=true", &[&car]).await.is_empty());
+    assert_eq!(there.blocks().await, blocks.len() as u64);
+    assert_same(&export(&there, &root).await, &car, "the way back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_cars_of_one_import_share_their_roots_and_version_2_is_read() {
+    let gateway = TestGateway::start().await;
+    let (a, b) = (raw_cid(b"a"), raw_cid(b"b"));
+    let both = car_of(&a, &[(&a, b"a"), (&b, b"b"), (&a, b"a")]);
+    let mut v2 = b"\x0a\xa1gversion\x02".to_vec();
+    v2.extend([0; 16]);
+    for number in [51, both.len(), 0] {
+        v2.extend((number as u64).to_le_bytes());
+    }
+    v2.extend(&both);
+    let lines = import(&gateway, "stats=true", &[&car_of(&b, &[]), &v2, &both]).await;
+    let root = |cid: &str| json!({"Root": {"Cid": {"/": cid}, "PinErrorMsg": ""}});
+    let stats = json!({"Stats": {"BlockCount": 6, "BlockBytesCount": 6}});
+    assert_eq!(lines, [root(&b), root(&a), stats]);
+    assert_eq!(gateway.blocks().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_dag_is_imported_and_its_root_is_said_to_be_incomplete() {
+    let (here, there) = (TestGateway::start().await, TestGateway::start().await);
+    let root = here.add("raw-leaves=true&cid-version=1", content::bytes(3 * CHUNK)).await;
+    let blocks = blocks_of(&export(&here, &root).await, &root);
+    let sections: Vec<_> = blocks.iter().map(|block| (block.cid().to_string(), block.data().clone())).collect();
+    let part: Vec<_> = sections[..3].iter().map(|(cid, data)| (cid.as_str(), data.as_ref())).collect();
+    let lines = import(&there, "", &[&car_of(&root, &part)]).await;
+    assert_eq!(lines[0]["Root"]["Cid"]["/"], *root);
+    let message = lines[0]["Root"]["PinErrorMsg"].as_str().unwrap();
+    assert!(message.contains(&sections[3].0), "it names the missing block: {message}");
+    assert_eq!(there.blocks().await, 3);
+    assert_eq!(import(&there, "local-only=true", &[&car_of(&root, &part)]).await, [json!({}); 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identity_blocks_are_walked_through_and_never_written() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add("inline=true&inline-limit=100&chunker=size-50", content::bytes(140)).await;
+    let car = export(&gateway, &root).await;
+    let blocks = blocks_of(&car, &root);
+    assert!(blocks.iter().all(|block| block.cid().hash().code() != hash::IDENTITY));
+    assert_eq!(blocks.len() as u64, gateway.blocks().await);
+    let inline = "bafkqac3imvwgy3zao5xxe3de";
+    assert_eq!(export(&gateway, inline).await, header_of(&parse_cid(inline).unwrap()), "nothing but a header");
+    let lines = import(&gateway, "stats=true", &[&car_of(inline, &[(inline, b"hello world")])]).await;
+    assert_eq!(lines[0], json!({"Root": {"Cid": {"/": inline}, "PinErrorMsg": ""}}));
+    assert_eq!(lines[1], json!({"Stats": {"BlockCount": 1, "BlockBytesCount": 11}}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_small_blocks_arrive_in_full() {
+    let (here, there) = (TestGateway::start().await, TestGateway::start().await);
+    let content = content::bytes(12_000 * 64);
+    let root = here.add("chunker=size-64&raw-leaves=true&cid-version=1", content.clone()).await;
+    let car = export(&here, &root).await;
+    assert_eq!(blocks_of(&car, &root).len() as u64, here.blocks().await);
+    let lines = import(&there, "stats=true", &[&car]).await;
+    assert_eq!(lines[0]["Root"]["PinErrorMsg"], "");
+    assert_eq!(lines[1]["Stats"]["BlockCount"], here.blocks().await);
+    assert_eq!(there.blocks().await, here.blocks().await);
+    assert_same(&there.rpc_bytes(&format!("cat?arg={root}")).await, &content, "the file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_without_its_root_fails_and_one_without_a_leaf_breaks_off() {
+    let (whole, gateway) = (TestGateway::start().await, TestGateway::start().await);
+    let root = whole.add("raw-leaves=true&cid-version=1", content::bytes(3 * CHUNK)).await;
+    let message = rpc_failure(gateway.rpc(&format!("dag/export?arg={root}")).send().await.unwrap()).await;
+    assert!(message.contains(&root), "{message}");
+    let car = export(&whole, &root).await;
+    let blocks = blocks_of(&car, &root);
+    for block in [&blocks[0], &blocks[1], &blocks[3]] {
+        let codec = if block.cid().codec() == codec::RAW { "raw" } else { "dag-pb" };
+        gateway.put_block(&format!("cid-codec={codec}"), block.data().clone()).await;
+    }
+    let request = format!("POST /api/v0/dag/export?arg={root} HTTP/1.1\r\nContent-Length: 0");
+    let answer = exchange(&gateway, &request).await;
+    assert!(answer.status == 200 && !answer.is_complete, "{answer:?}");
+    assert_same(&answer.body, &car[..answer.body.len()], "what came is right");
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(format!("{request}\r\nTE: trailers\r\nHost: x\r\n\r\n")).await;
+    let answer = wire.answer().await;
+    assert!(answer.trailer("x-stream-error").contains(&blocks[2].cid().to_string()), "{:?}", answer.trailers);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hostile_car_is_refused_with_the_place_and_leaves_the_store_in_order() {
+    let gateway = TestGateway::start().await;
+    let (good, other) = (raw_cid(b"good"), raw_cid(b"other"));
+    let start = car_of(&good, &[(&good, b"good")]);
+    let at = format!("section at byte {} of the CAR: ", start.len());
+    let behind = |bytes: &[u8]| [&start, bytes].concat();
+    let lie = [&start[..], &car::write(&[(&other, b"a lie")])[car::write(&[]).len()..]].concat();
+    let big = vec![0; 2 * 1024 * 1024 + 1];
+    let big = [&start[..], &car::write(&[(&raw_cid(&big), &big)])[car::write(&[]).len()..]].concat();
+    for (name, car, expected) in [
+        ("huge varint", behind(&[0xff; 10]), "a varint has more than 9 bytes"),
+        ("section over the limit", behind(&[0xff, 0xff, 0xff, 0x7f]), "over the limit"),
+        ("block over the limit", big, "over the limit of 2097152 bytes"),
+        ("cut off", behind(&[0x28, 1, 2, 3]), "the CAR is cut off"),
+        ("wrong hash", lie.clone(), &other),
+        ("wrong hash, more behind it", [&lie[..], &start].concat(), &other),
+        ("garbage", behind(b"\x05garbage"), "invalid binary CID"),
+        ("zeros", behind(&[0; 1000]), "it has no bytes"),
+    ] {
+        let message = rpc_failure(gateway.post_form("dag/import", Form::new().file("x.car", &car)).await).await;
+        assert!(message.starts_with(&format!("x.car: {at}")), "{name}: {message}");
+        assert!(message.contains(expected), "{name}: {message}");
+    }
+    for nonsense in [&b""[..], b"x", b"\x05hello", &start[..20]] {
+        let message = rpc_failure(gateway.post_form("dag/import", Form::new().file("x", nonsense)).await).await;
+        assert!(message.starts_with("x: header at byte 0 of the CAR: "), "{message}");
+    }
+    let response = gateway.rpc("dag/import?allow-big-block=true").body(start.clone()).send().await.unwrap();
+    assert!(rpc_failure(response).await.contains("allow-big-block"));
+    let nothing = gateway.post_form("dag/import", Form::new()).await;
+    assert_eq!(nothing.status(), 400);
+    assert!(gateway.blocks().await <= 1, "only what was right and came first");
+    assert_eq!(import(&gateway, "", &[&start]).await.len(), 1);
+    assert_eq!(gateway.rpc_bytes(&format!("block/get?arg={good}")).await, "good");
+    assert_eq!(gateway.blocks().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stat_counts_blocks_of_each_dag_and_of_all_together() {
+    let gateway = TestGateway::start().await;
+    let options = "raw-leaves=true&cid-version=1";
+    let long = content::bytes(3 * CHUNK);
+    let (a, b) = (gateway.add(options, long.clone()).await, gateway.add(options, long.slice(..2 * CHUNK)).await);
+    let size = async |cid: &str| gateway.rpc_json(&format!("block/stat?arg={cid}")).await["Size"].as_u64().unwrap();
+    let (size_a, size_b) = (size(&a).await + 3 * CHUNK as u64, size(&b).await + 2 * CHUNK as u64);
+    let one = gateway.rpc_json(&format!("dag/stat?arg={a}&progress=false")).await;
+    let dag_a = json!({"Cid": a, "Size": size_a, "NumBlocks": 4});
+    let expected =
+        json!({"UniqueBlocks": 4, "TotalSize": size_a, "SharedSize": 0, "Ratio": 1.0, "DagStats": [dag_a.clone()]});
+    assert_eq!(one, expected);
+    let both = ndjson(gateway.rpc(&format!("dag/stat?arg={a}&arg=/ipfs/{b}")).send().await.unwrap()).await;
+    let both = both.last().unwrap();
+    assert_eq!(both["DagStats"], json!([dag_a, {"Cid": b, "Size": size_b, "NumBlocks": 3}]));
+    assert_eq!((&both["UniqueBlocks"], &both["SharedSize"]), (&json!(5), &json!(2 * CHUNK)));
+    assert_eq!(both["TotalSize"], size_a + size_b - 2 * CHUNK as u64);
+    let ratio = (size_a + size_b) as f64 / (size_a + size_b - 2 * CHUNK as u64) as f64;
+    assert!((both["Ratio"].as_f64().unwrap() - ratio).abs() < 1e-9);
+    let absent = raw_cid(b"absent");
+    let message = rpc_failure(gateway.rpc(&format!("dag/stat?arg={absent}")).send().await.unwrap()).await;
+    assert!(message.contains(&absent), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resolve_gives_the_last_block_and_what_is_left_of_the_path() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("cid-version=1", &[("d/a/file", "hello")]).await;
+    let file = raw_cid(b"hello");
+    let resolved = async |path: &str| gateway.rpc_json(&format!("dag/resolve?arg={path}")).await;
+    assert_eq!(resolved(&format!("{root}/a/file")).await, json!({"Cid": {"/": file}, "RemPath": ""}));
+    // {"to": link to the directory, "list": [{"x": 1}]}
+    let link = [&[0xd8, 0x2a, 0x58, 37, 0][..], &parse_cid(&root).unwrap().to_bytes()].concat();
+    let node = [b"\xa2\x62to", &link[..], b"\x64list\x81\xa1\x61x\x01"].concat();
+    let node = gateway.put_block("cid-codec=dag-cbor", node).await;
+    assert_eq!(resolved(&format!("{node}/to/a/file")).await, json!({"Cid": {"/": file}, "RemPath": ""}));
+    assert_eq!(resolved(&format!("{node}/list/0/x")).await, json!({"Cid": {"/": node}, "RemPath": "list/0/x"}));
+    let exported = blocks_of(&export(&gateway, &node).await, &node);
+    assert_eq!(exported.len(), 4, "links of dag-cbor are followed");
+    let missing = gateway.rpc(&format!("dag/resolve?arg={root}/b")).send().await.unwrap();
+    assert!(rpc_failure(missing).await.contains("\"b\""));
+}
