@@ -13,6 +13,7 @@ use ipfrs_node::{ContentPath, FileContent, ObjectKind, Span};
 
 use super::refusal::Refusal;
 use crate::body::header_text;
+use crate::compression::Representation;
 use crate::gateway::payload::Payload;
 use crate::gateway::{conditional, content_type, disposition, range, request};
 use crate::request_id::RequestId;
@@ -82,11 +83,13 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(ETAG, header_text(&etag));
     headers.insert(CACHE_CONTROL, state.immutable.clone());
-    if conditional::if_none_match(&parts.headers, &etag) {
-        return Ok(response(StatusCode::NOT_MODIFIED, headers, Body::empty()));
-    }
     let octets = || HeaderValue::from_static("application/octet-stream");
-    headers.insert(CONTENT_TYPE, content_type::by_name(&name).unwrap_or_else(octets));
+    let content_type = content_type::by_name(&name).unwrap_or_else(octets);
+    let whole = Representation { content_type: Some(content_type.clone()), length: Some(file.size()) };
+    if conditional::if_none_match(&parts.headers, &etag) {
+        return Ok(part_of(whole, response(StatusCode::NOT_MODIFIED, headers, Body::empty())));
+    }
+    headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &name));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
@@ -107,7 +110,13 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
         return Err(Failure::beyond_end("the range", size));
     }
     let (status, body) = Payload::File(file).respond(&state.node, ranges, &mut headers, is_head).await?;
-    Ok(response(status, headers, body))
+    let response = response(status, headers, body);
+    Ok(if status == StatusCode::OK { response } else { part_of(whole, response) })
+}
+
+fn part_of(whole: Representation, mut response: Response) -> Response {
+    response.extensions_mut().insert(whole);
+    response
 }
 
 fn file(kind: ObjectKind, path: &str) -> Result<FileContent> {
