@@ -83,6 +83,7 @@ impl Gateway {
             app.metrics.connections_active,
         );
         let api_file = ApiFile::write(repo, &addresses)?;
+        node.tend_uploads();
         lifecycle.set_ready();
         tracing::info!(?addresses, repo = %repo.display(), "listening");
         let ending = Ending { lifecycle: lifecycle.clone(), node, api_file, server: config.server.clone() };

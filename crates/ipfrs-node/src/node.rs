@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_store::{BlockStore, Engine, Mappings, MemoryStore, PackOptions, PackStore, Stats, StoreConfig};
+use ipfrs_store::{BlockStore, Engine, Mappings, MemoryStore, PackOptions, PackStore, Pins, Stats, StoreConfig};
 use ipfrs_stream::Bandwidth;
 use prometheus::Registry;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::config::NodeConfig;
@@ -18,6 +18,8 @@ use crate::identity::Identity;
 use crate::metered::Metered;
 use crate::metrics::{CacheMeter, Metrics};
 use crate::operations::Operations;
+use crate::uploads::Uploads;
+use crate::protection::Protection;
 
 /// Longest that a request waits for others to end.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
@@ -40,6 +42,12 @@ pub(crate) struct Inner {
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Metrics,
     pub(crate) paths: Option<PathCache>,
+    /// What is to stay when garbage is collected.
+    pub(crate) pins: Pins,
+    /// What is about to be pinned.
+    pub(crate) protection: Protection,
+    /// Held by the collection that is under way.
+    pub(crate) collecting: Mutex<()>,
     /// The mapped files of the store.
     mappings: Option<Mappings>,
     /// Whether every block is verified when it is read: then nothing that was read is kept.
@@ -51,7 +59,8 @@ pub(crate) struct Inner {
     identity: Identity,
     bandwidth: Bandwidth,
     pub(crate) operations: Operations,
-    repo: PathBuf,
+    pub(crate) uploads: Uploads,
+    pub(crate) repo: PathBuf,
 }
 
 impl Node {
@@ -76,8 +85,8 @@ impl Node {
         let opened = tokio::task::spawn_blocking(move || {
             fs::create_dir_all(&path)
                 .map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))?;
-            let pack = match store.engine {
-                Engine::Memory => None,
+            let (pack, pins) = match store.engine {
+                Engine::Memory => (None, Pins::in_memory()?),
                 Engine::Pack => {
                     let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
                     let options = PackOptions {
@@ -88,25 +97,30 @@ impl Node {
                         holder,
                         ..PackOptions::default()
                     };
-                    Some(PackStore::open(&dir, options)?)
+                    // The store first: its lock is that of the pins as well.
+                    (Some(PackStore::open(&dir, options)?), Pins::open(&dir)?)
                 }
             };
             let absolute = fs::canonicalize(&path)
                 .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
-            Ok((pack, Identity::open(&path)?, absolute))
+            Ok((pack, pins, Identity::open(&path)?, absolute))
         });
-        let (pack, identity, repo) =
+        let (pack, pins, identity, repo) =
             opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
         let engine: Arc<dyn BlockStore> = match &pack {
             Some(pack) => Arc::new(pack.clone()),
             None => Arc::new(MemoryStore::default()),
         };
+        let protection = Protection::default();
         let inner = Inner {
             mappings: engine.mappings(),
-            store: Arc::new(Metered::new(engine, metrics.clone())),
+            store: Arc::new(Metered::new(engine, metrics.clone(), protection.clone())),
             pack,
             paths: (config.cache.enabled && !verify_on_read).then(|| PathCache::new(&config.cache)),
             verify_on_read,
+            pins,
+            protection,
+            collecting: Mutex::new(()),
             imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
             whole_bodies: Arc::new(Semaphore::new(WHOLE_BODIES_KIB as usize)),
             config,
@@ -114,6 +128,7 @@ impl Node {
             identity,
             bandwidth: Bandwidth::default(),
             operations: Operations::default(),
+            uploads: Uploads::new(&repo),
             repo,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -124,9 +139,11 @@ impl Node {
     /// # Errors
     /// When the store could not write its index; no acknowledged block is lost by that.
     pub async fn close(&self) -> Result<()> {
+        self.inner.uploads.close().await;
+        let pins = self.inner.pins.close().await;
         match &self.inner.pack {
-            Some(pack) => pack.close().await,
-            None => Ok(()),
+            Some(pack) => pack.close().await.and(pins),
+            None => pins,
         }
     }
 
@@ -204,6 +221,7 @@ impl Node {
         let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         metrics.store_blocks.set(gauge(stats.blocks));
         metrics.store_disk_bytes.set(gauge(stats.disk_bytes));
+        metrics.pins.set(gauge(self.inner.pins.count().await?));
         let lookups = [(&metrics.location_hits, stats.cache_hits), (&metrics.location_misses, stats.cache_misses)];
         for (counter, total) in lookups {
             counter.inc_by(total.saturating_sub(counter.get()));

@@ -219,6 +219,19 @@ impl Operation {
         });
     }
 
+    /// Tells that it waits for its client, which has sent `bytes` so far.
+    pub(crate) fn pause(&self, bytes: u64) {
+        self.change(|progress| (progress.state, progress.bytes) = (OperationState::Paused, bytes));
+    }
+
+    /// Tells that it goes on. The time since it paused does not count as work.
+    pub(crate) fn resume(&self) {
+        self.change(|progress| {
+            progress.state = OperationState::Running;
+            progress.pace = Pace::from(progress.bytes);
+        });
+    }
+
     /// Tells that it ended well: `size` bytes of content are in `blocks` blocks under `cid`.
     pub(crate) fn done(&self, cid: Cid, size: u64, blocks: u64) {
         self.end(OperationState::Done { cid, size }, |progress| (progress.bytes, progress.blocks) = (size, blocks));

@@ -5,13 +5,14 @@ mod batch_put;
 mod download;
 mod progress;
 mod refusal;
+mod tus;
 mod upload;
 
 use axum::Router;
 use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use bytes::Bytes;
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -32,7 +33,8 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/block/batch/get", post(batch_get::get))
         .route("/block/batch/has", post(batch_get::has))
         .route("/block/batch/put", post(batch_put::put))
-        .route("/stream/upload", post(upload::upload))
+        .route("/stream/upload", any(tus::collection))
+        .route("/stream/upload/{id}", any(tus::one))
         .route("/stream/download/{*path}", get(download::download))
         .route("/progress", get(progress::list))
         .route("/progress/{id}", get(progress::follow))

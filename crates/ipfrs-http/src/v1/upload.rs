@@ -1,10 +1,10 @@
 //! `POST /v1/stream/upload`: the body is a file, imported while it streams in.
 
 use axum::Json;
-use axum::extract::{Extension, Request, State};
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{OperationId, UploadOptions, Uploaded};
 use serde::Serialize;
@@ -31,19 +31,15 @@ struct Answer {
 }
 
 /// Imports the body as one file. The answer comes when it is durable.
-pub(super) async fn upload(
-    State(state): State<AppState>,
-    Extension(id): Extension<RequestId>,
-    request: Request,
-) -> Response {
+pub(super) async fn upload(state: &AppState, request: Request, id: &RequestId) -> Response {
     let query = match Query::read(&request) {
         Ok(query) => query,
-        Err(refusal) => return refusal.answer(&id),
+        Err(refusal) => return refusal.answer(id),
     };
     let operation = header_text(query.operation.as_str());
-    let mut response = match import(&state, query, request).await {
+    let mut response = match import(state, query, request).await {
         Ok(answer) => Json(answer).into_response(),
-        Err(refusal) => refusal.answer(&id),
+        Err(refusal) => refusal.answer(id),
     };
     response.headers_mut().insert(X_OPERATION_ID, operation);
     response
@@ -61,19 +57,28 @@ async fn import(state: &AppState, query: Query, request: Request) -> Result<Answ
 
 /// The body must be the file and nothing else.
 fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
-    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("invalid").trim());
-    if let Some(coding) = text(CONTENT_ENCODING).filter(|coding| !coding.eq_ignore_ascii_case("identity")) {
-        return Err(Refusal::media_type(format!(
-            "Content-Encoding {coding:?} is not taken: send the bytes of the file as they are"
-        )));
-    }
-    if text(CONTENT_TYPE).is_some_and(|media| media.to_ascii_lowercase().starts_with("multipart/")) {
+    check_encoding(headers)?;
+    if text(headers, CONTENT_TYPE).is_some_and(|media| media.to_ascii_lowercase().starts_with("multipart/")) {
         return Err(Refusal::media_type(
             "the body is a form, and would be imported with its boundaries: send the bytes of the file (curl -T FILE, or \
              --data-binary @FILE), or the form to /api/v0/add",
         ));
     }
     Ok(())
+}
+
+/// The bytes of the file are to come as they are.
+pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+    match text(headers, CONTENT_ENCODING) {
+        Some(coding) if !coding.eq_ignore_ascii_case("identity") => Err(Refusal::media_type(format!(
+            "Content-Encoding {coding:?} is not taken: send the bytes of the file as they are"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name).map(|value| value.to_str().unwrap_or("invalid").trim())
 }
 
 /// What the query and the headers ask of an upload.

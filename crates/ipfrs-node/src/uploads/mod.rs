@@ -1,7 +1,10 @@
-//! Uploads of single files.
+//! Uploads of single files: as one stream, or in requests that can be resumed.
 
 mod config;
 mod options;
+mod resumable;
+mod spool;
+mod tending;
 
 use std::sync::atomic::Ordering;
 
@@ -12,9 +15,11 @@ use ipfrs_unixfs::Attributes;
 
 pub use config::UploadConfig;
 pub use options::UploadOptions;
+pub(crate) use resumable::Uploads;
+pub use resumable::{NewUpload, UploadStatus};
 
 use crate::Node;
-use crate::operations::{Operation, OperationId, OperationKind};
+use crate::operations::{OperationId, OperationKind};
 
 /// A file that was uploaded: it is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,15 +59,7 @@ impl Node {
             taken += piece.len() as u64;
             check_length(taken, config).map(|()| piece)
         });
-        self.import_upload(options, &operation, bounded).await
-    }
-
-    /// Imports one file. Its end, good or bad, is that of the operation.
-    async fn import_upload<S>(&self, options: &UploadOptions, operation: &Operation, content: S) -> Result<Uploaded>
-    where
-        S: Stream<Item = Result<Bytes>> + Send + Unpin,
-    {
-        let imported = self.import_file(options, operation, content).await;
+        let imported = self.import_file(options, bounded, |bytes, blocks| operation.advance(bytes, blocks)).await;
         match &imported {
             Ok(file) => operation.done(file.cid, file.size, file.blocks),
             Err(e) => operation.fail(e),
@@ -70,7 +67,13 @@ impl Node {
         imported
     }
 
-    async fn import_file<S>(&self, options: &UploadOptions, operation: &Operation, content: S) -> Result<Uploaded>
+    /// Imports one file. `progress` is told the bytes that were taken in and the blocks that are stored.
+    async fn import_file<S>(
+        &self,
+        options: &UploadOptions,
+        content: S,
+        mut progress: impl FnMut(u64, u64) + Send,
+    ) -> Result<Uploaded>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin,
     {
@@ -79,13 +82,13 @@ impl Node {
         // A name is a path of the import only where there is a directory to hold it.
         let path = options.filename.as_deref().filter(|_| options.wrap).unwrap_or_default();
         let mut size = 0;
-        let progress = |bytes| {
+        let count = |bytes| {
             size = bytes;
-            operation.advance(bytes, blocks.load(Ordering::Relaxed));
+            progress(bytes, blocks.load(Ordering::Relaxed));
         };
-        session.file(path, Attributes::default(), content, progress).await?;
-        let added = session.finish().await?;
-        let root = added.last().ok_or_else(|| Error::internal("an import without a root"))?;
+        session.file(path, Attributes::default(), content, count).await?;
+        let root = session.finish(|_| Ok(())).await?;
+        let root = root.ok_or_else(|| Error::internal("an import without a root"))?;
         Ok(Uploaded { cid: root.cid, size, blocks: blocks.load(Ordering::Relaxed) })
     }
 }

@@ -13,11 +13,11 @@ const MAX_NAME_BYTES: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UploadOptions {
-    /// The name of the file.
+    /// The name of the file, and of its pin.
     pub filename: Option<String>,
     /// Puts the file into a directory.
     pub wrap: bool,
-    /// Keeps the content from being collected.
+    /// Pins what is made, so that it is not collected.
     pub pin: bool,
     /// CID version, 0 or 1.
     pub cid_version: Option<u64>,
@@ -59,6 +59,8 @@ impl UploadOptions {
             chunker: self.chunker.as_deref().map(str::parse).transpose()?,
             hash: self.hash.as_deref().map(HashFunction::from_name).transpose()?,
             wrap_with_directory: self.wrap,
+            unpinned: !self.pin,
+            pin_name: self.filename.clone().unwrap_or_default(),
             ..AddOptions::default()
         })
     }

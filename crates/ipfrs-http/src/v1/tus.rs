@@ -1,0 +1,274 @@
+//! Resumable uploads under `/v1/stream/upload`: the tus protocol 1.0.0 (<https://tus.io/protocols/resumable-upload>) with
+//! the extensions creation, creation-with-upload, expiration and termination.
+
+use std::collections::HashSet;
+
+use axum::extract::{Extension, Path, Request, State};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, LOCATION};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{NewUpload, UploadStatus};
+
+use super::refusal::Refusal;
+use super::upload::{self, Query, X_OPERATION_ID};
+use crate::body::{self, header_text};
+use crate::origin;
+use crate::request_id::RequestId;
+use crate::router::AppState;
+
+const VERSION: &str = "1.0.0";
+const EXTENSIONS: HeaderValue = HeaderValue::from_static("creation,creation-with-upload,expiration,termination");
+const OFFSET_OCTET_STREAM: &str = "application/offset+octet-stream";
+
+const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
+const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
+const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
+const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
+const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
+const UPLOAD_DEFER_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
+const UPLOAD_CONCAT: HeaderName = HeaderName::from_static("upload-concat");
+const UPLOAD_METADATA: HeaderName = HeaderName::from_static("upload-metadata");
+const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+const UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
+const X_HTTP_METHOD_OVERRIDE: HeaderName = HeaderName::from_static("x-http-method-override");
+
+/// The content ID of a finished upload.
+const X_IPFS_CID: HeaderName = HeaderName::from_static("x-ipfs-cid");
+
+/// What the routes take.
+const COLLECTION_METHODS: &str = "OPTIONS, POST";
+const UPLOAD_METHODS: &str = "DELETE, HEAD, OPTIONS, PATCH";
+
+/// Longest `Upload-Metadata`: it is told again with each HEAD.
+const MAX_METADATA_BYTES: usize = 4_096;
+
+/// `/v1/stream/upload`: what the server can, and uploads that begin. A POST without the headers of tus is one whole file.
+pub(super) async fn collection(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    mut request: Request,
+) -> Response {
+    if let Err(refusal) = override_method(&state, &mut request) {
+        return refusal.answer(&id);
+    }
+    match *request.method() {
+        Method::OPTIONS => options(&state),
+        Method::POST if is_tus(request.headers()) => spoken(create(&state, request).await, &id),
+        Method::POST => upload::upload(&state, request, &id).await,
+        _ => method_not_allowed(COLLECTION_METHODS, &id),
+    }
+}
+
+/// `/v1/stream/upload/{id}`: one upload.
+pub(super) async fn one(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    Path(upload): Path<String>,
+    mut request: Request,
+) -> Response {
+    if let Err(refusal) = override_method(&state, &mut request) {
+        return refusal.answer(&id);
+    }
+    match *request.method() {
+        Method::OPTIONS => options(&state),
+        Method::HEAD => spoken(head(&state, request.headers(), &upload).await, &id),
+        Method::PATCH => spoken(patch(&state, request, &upload).await, &id),
+        Method::DELETE => spoken(delete(&state, request.headers(), &upload).await, &id),
+        _ => method_not_allowed(UPLOAD_METHODS, &id),
+    }
+}
+
+/// Clients that can send POST only name the method in a header. The guard saw the method that was sent: the one that is
+/// meant has to pass as well.
+fn override_method(state: &AppState, request: &mut Request) -> Result<(), Refusal> {
+    let Some(name) = request.headers().get(X_HTTP_METHOD_OVERRIDE) else { return Ok(()) };
+    let method = Method::from_bytes(name.as_bytes());
+    *request.method_mut() = method.map_err(|e| Error::invalid("X-HTTP-Method-Override is no method").with_source(e))?;
+    Ok(origin::check(request, state.port)?)
+}
+
+fn is_tus(headers: &HeaderMap) -> bool {
+    [TUS_RESUMABLE, UPLOAD_LENGTH, UPLOAD_DEFER_LENGTH, UPLOAD_CONCAT].iter().any(|name| headers.contains_key(name))
+}
+
+/// The version that every answer tells, whatever it is.
+fn spoken(answer: Result<Response, Refusal>, id: &RequestId) -> Response {
+    let mut response = answer.unwrap_or_else(|refusal| refusal.answer(id));
+    response.headers_mut().insert(TUS_RESUMABLE, HeaderValue::from_static(VERSION));
+    if response.status() == StatusCode::PRECONDITION_FAILED {
+        response.headers_mut().insert(TUS_VERSION, HeaderValue::from_static(VERSION));
+    }
+    response
+}
+
+fn method_not_allowed(allow: &'static str, id: &RequestId) -> Response {
+    let mut response = Refusal::Http {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        code: "method_not_allowed",
+        detail: format!("use {allow}"),
+    }
+    .answer(id);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+fn options(state: &AppState) -> Response {
+    let headers = [
+        (TUS_RESUMABLE, HeaderValue::from_static(VERSION)),
+        (TUS_VERSION, HeaderValue::from_static(VERSION)),
+        (TUS_EXTENSION, EXTENSIONS),
+        (TUS_MAX_SIZE, state.node.config().upload.max_bytes.into()),
+    ];
+    (StatusCode::NO_CONTENT, headers).into_response()
+}
+
+/// Begins an upload, perhaps with its first bytes.
+async fn create(state: &AppState, request: Request) -> Result<Response, Refusal> {
+    let headers = request.headers();
+    check_version(headers)?;
+    for (name, extension) in [(UPLOAD_DEFER_LENGTH, "creation-defer-length"), (UPLOAD_CONCAT, "concatenation")] {
+        if headers.contains_key(&name) {
+            return Err(
+                Error::unsupported(format!("the extension {extension} is not offered: send Upload-Length")).into()
+            );
+        }
+    }
+    let length = number(headers, &UPLOAD_LENGTH)?;
+    let metadata = Metadata::read(headers)?;
+    let Query { mut options, operation } = Query::read(&request)?;
+    options.filename = options.filename.or(metadata.filename);
+    let has_content = has_content(&request)?;
+    let announced = http_body::Body::size_hint(request.body()).exact();
+    if announced.is_some_and(|bytes| bytes > length) {
+        return Err(Error::too_large("the body is longer than Upload-Length").into());
+    }
+    let new = NewUpload { length, metadata: metadata.text, options, operation };
+    let begun = state.node.begin_upload(new).await?;
+    let mut upload = begun.clone();
+    if has_content || length == 0 {
+        let content = body::pieces(request.into_body());
+        match state.node.continue_upload(&begun.id, 0, announced, content).await {
+            Ok(continued) => upload = continued,
+            Err(e) => {
+                // Nobody will know where it is.
+                state.node.end_upload(&begun.id).await?;
+                return Err(e.into());
+            }
+        }
+    }
+    let mut headers = headers_of(&upload);
+    headers.insert(LOCATION, header_text(&format!("/v1/stream/upload/{}", upload.id)));
+    Ok((StatusCode::CREATED, headers).into_response())
+}
+
+async fn head(state: &AppState, headers: &HeaderMap, upload: &str) -> Result<Response, Refusal> {
+    check_version(headers)?;
+    let upload = state.node.upload_status(upload).await?;
+    let mut headers = headers_of(&upload);
+    headers.insert(UPLOAD_LENGTH, upload.length.into());
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if !upload.metadata.is_empty() {
+        headers.insert(UPLOAD_METADATA, header_text(&upload.metadata));
+    }
+    Ok((StatusCode::OK, headers).into_response())
+}
+
+async fn patch(state: &AppState, request: Request, upload: &str) -> Result<Response, Refusal> {
+    check_version(request.headers())?;
+    if !has_content(&request)? {
+        return Err(Refusal::media_type(format!("a PATCH without Content-Type: {OFFSET_OCTET_STREAM}")));
+    }
+    let offset = number(request.headers(), &UPLOAD_OFFSET)?;
+    let announced = http_body::Body::size_hint(request.body()).exact();
+    let upload = state.node.continue_upload(upload, offset, announced, body::pieces(request.into_body())).await?;
+    Ok((StatusCode::NO_CONTENT, headers_of(&upload)).into_response())
+}
+
+async fn delete(state: &AppState, headers: &HeaderMap, upload: &str) -> Result<Response, Refusal> {
+    check_version(headers)?;
+    state.node.end_upload(upload).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// What every answer about an upload tells.
+fn headers_of(upload: &UploadStatus) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(10);
+    headers.insert(UPLOAD_OFFSET, upload.offset.into());
+    headers.insert(UPLOAD_EXPIRES, header_text(&httpdate::fmt_http_date(upload.expires)));
+    headers.insert(X_OPERATION_ID, header_text(&upload.operation));
+    if let Some(uploaded) = &upload.uploaded {
+        headers.insert(X_IPFS_CID, header_text(&uploaded.cid.to_string()));
+    }
+    headers
+}
+
+fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
+    if headers.get(TUS_RESUMABLE).is_some_and(|version| version == VERSION) {
+        return Ok(());
+    }
+    Err(Refusal::Http {
+        status: StatusCode::PRECONDITION_FAILED,
+        code: "precondition_failed",
+        detail: format!("resumable uploads speak tus {VERSION}: send Tus-Resumable: {VERSION}"),
+    })
+}
+
+/// A header that is a number of bytes.
+fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64> {
+    let Some(value) = headers.get(name) else { return Err(Error::invalid(format!("the header {name} is missing"))) };
+    let digits = value.to_str().ok().filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.ok_or_else(|| Error::invalid(format!("the header {name} is {value:?}: send a number of bytes")))
+}
+
+fn media_type(headers: &HeaderMap) -> Option<&str> {
+    headers.get(CONTENT_TYPE)?.to_str().ok()?.split(';').next().map(str::trim)
+}
+
+/// Whether the body is a part of the file; any other body is refused.
+fn has_content(request: &Request) -> Result<bool, Refusal> {
+    if media_type(request.headers()) == Some(OFFSET_OCTET_STREAM) {
+        upload::check_encoding(request.headers())?;
+        return Ok(true);
+    }
+    match http_body::Body::is_end_stream(request.body()) {
+        true => Ok(false),
+        false => Err(Refusal::media_type(format!("a body that is not Content-Type: {OFFSET_OCTET_STREAM}"))),
+    }
+}
+
+/// `Upload-Metadata`.
+struct Metadata {
+    /// As the client sent it.
+    text: String,
+    filename: Option<String>,
+}
+
+impl Metadata {
+    /// Reads pairs of a key and a value in base64, separated by commas.
+    fn read(headers: &HeaderMap) -> Result<Self> {
+        let Some(text) = headers.get(UPLOAD_METADATA) else { return Ok(Self { text: String::new(), filename: None }) };
+        let invalid = |why: &str| Error::invalid(format!("invalid Upload-Metadata: {why}"));
+        let text = text.to_str().map_err(|e| invalid("it is not ASCII").with_source(e))?;
+        if text.len() > MAX_METADATA_BYTES {
+            return Err(Error::too_large(format!("Upload-Metadata is over the limit of {MAX_METADATA_BYTES} bytes")));
+        }
+        let (mut keys, mut filename) = (HashSet::new(), None);
+        for pair in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
+            let (key, value) = pair.split_once(' ').unwrap_or((pair, ""));
+            if key.is_empty() || !keys.insert(key) {
+                return Err(invalid(&format!("the key {key:?} is empty or there twice")));
+            }
+            let value = STANDARD.decode(value);
+            let value = value.map_err(|e| invalid(&format!("the value of {key:?} is not base64")).with_source(e))?;
+            if key == "filename" {
+                let name = String::from_utf8(value);
+                filename = Some(name.map_err(|e| invalid("the filename is not UTF-8").with_source(e))?);
+            }
+        }
+        Ok(Self { text: text.to_owned(), filename: filename.filter(|name| !name.is_empty()) })
+    }
+}

@@ -1,0 +1,396 @@
+//! Uploads in several requests, which survive a lost connection, a restart and a crash.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use futures::{Stream, stream};
+use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use tokio::sync::{OnceCell, watch};
+use tokio::task::JoinHandle;
+
+use super::spool::{self, Appended, Imported, Record, Spool, on_disk};
+use super::{UploadOptions, Uploaded, check_length};
+use crate::Node;
+use crate::operations::{Operation, OperationId, OperationKind, random_id};
+
+/// Room that is left on the disk.
+const SPARE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What a client says when it begins a resumable upload.
+#[derive(Debug)]
+pub struct NewUpload {
+    /// Bytes of the file.
+    pub length: u64,
+    /// What the client wants to be told again, as it is.
+    pub metadata: String,
+    /// What is to be made of the file.
+    pub options: UploadOptions,
+    /// The ID of the operation.
+    pub operation: OperationId,
+}
+
+/// A resumable upload as it is.
+#[derive(Debug, Clone)]
+pub struct UploadStatus {
+    /// Names it: nobody can guess it.
+    pub id: String,
+    /// Bytes that have arrived and are durable.
+    pub offset: u64,
+    /// Bytes of the file.
+    pub length: u64,
+    /// What the client wanted to be told again.
+    pub metadata: String,
+    /// The ID of the operation.
+    pub operation: String,
+    /// When it is forgotten unless something arrives before.
+    pub expires: SystemTime,
+    /// What was made of the file, once all of it has arrived.
+    pub uploaded: Option<Uploaded>,
+}
+
+/// All resumable uploads of a node.
+#[derive(Debug)]
+pub(crate) struct Uploads {
+    pub(super) spool: Spool,
+    by_id: Mutex<HashMap<String, Arc<Upload>>>,
+    /// Set once what is on disk was looked at.
+    pub(super) loaded: OnceCell<()>,
+    /// Removes what has expired.
+    tending: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Uploads {
+    pub(crate) fn new(repo: &Path) -> Self {
+        Self { spool: Spool::new(repo), by_id: Mutex::default(), loaded: OnceCell::new(), tending: Mutex::default() }
+    }
+
+    /// Keeps what runs in the background until the node is closed.
+    pub(super) fn tend(&self, tending: JoinHandle<()>) {
+        *self.tending.lock() = Some(tending);
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<Arc<Upload>> {
+        self.by_id.lock().get(id).cloned()
+    }
+
+    pub(super) fn put(&self, upload: Arc<Upload>) {
+        self.by_id.lock().insert(upload.id.clone(), upload);
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Upload>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+
+    /// Stops what runs in the background.
+    pub(crate) async fn close(&self) {
+        let tending = self.tending.lock().take();
+        if let Some(tending) = tending {
+            tending.abort();
+            // It was told to end: how it did says nothing.
+            drop(tending.await);
+        }
+    }
+}
+
+/// One upload.
+#[derive(Debug)]
+pub(super) struct Upload {
+    pub(super) id: String,
+    pub(super) record: Record,
+    pub(super) state: watch::Sender<State>,
+    /// `None` for those that were finished before the daemon started.
+    pub(super) operation: Option<Operation>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct State {
+    /// Bytes that are durable.
+    pub(super) offset: u64,
+    pub(super) expires: SystemTime,
+    pub(super) phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// For the next request.
+    Waiting,
+    /// One request is sending.
+    Receiving,
+    /// What has arrived is being made durable, or imported.
+    Settling,
+    Finished(Uploaded),
+    Removed,
+}
+
+impl Upload {
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(self.state.borrow().phase, Phase::Finished(_))
+    }
+
+    fn status(&self, state: State) -> UploadStatus {
+        UploadStatus {
+            id: self.id.clone(),
+            offset: state.offset,
+            length: self.record.length,
+            metadata: self.record.metadata.clone(),
+            operation: self.record.operation.clone(),
+            expires: state.expires,
+            uploaded: if let Phase::Finished(uploaded) = state.phase { Some(uploaded) } else { None },
+        }
+    }
+
+    /// Takes the upload for a request that continues it at `offset`.
+    fn claim(self: &Arc<Self>, offset: u64) -> Result<Claim> {
+        let mut outcome = None;
+        self.state.send_if_modified(|state| {
+            let why = match state.phase {
+                Phase::Removed => return false,
+                Phase::Receiving | Phase::Settling => "another request is sending to it".to_owned(),
+                _ if state.offset != offset => format!("its offset is {}, not {offset}", state.offset),
+                _ => {
+                    let is_all_there = offset == self.record.length;
+                    state.phase = if is_all_there { Phase::Settling } else { Phase::Receiving };
+                    outcome = Some(Ok(()));
+                    return true;
+                }
+            };
+            outcome = Some(Err(Error::new(ErrorKind::Conflict, format!("the upload cannot be continued: {why}"))));
+            false
+        });
+        outcome.unwrap_or_else(|| Err(unknown(&self.id)))?;
+        Ok(Claim(self.clone()))
+    }
+}
+
+/// The right to change an upload. Whatever happens, it waits for the next request afterwards, or is finished.
+struct Claim(Arc<Upload>);
+
+impl Claim {
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        self.0.state.send_modify(change);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.set(|state| {
+            if matches!(state.phase, Phase::Receiving | Phase::Settling) {
+                state.phase = Phase::Waiting;
+            }
+        });
+    }
+}
+
+pub(super) fn unknown(id: &str) -> Error {
+    let shown: String = id.chars().take(64).collect();
+    Error::not_found(format!("no upload {shown}: it was ended, has expired, or was never begun: begin a new one"))
+}
+
+impl Node {
+    /// Begins a resumable upload. It is durable when this returns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] over `upload.max_bytes`, [`ErrorKind::RateLimited`] when `upload.max_unfinished` are begun,
+    /// [`ErrorKind::NoSpace`] when the disk has not room for the file twice: as it arrives, and as blocks;
+    /// [`ErrorKind::Conflict`] when the operation's ID is taken; else what is wrong with the options.
+    pub async fn begin_upload(&self, new: NewUpload) -> Result<UploadStatus> {
+        let NewUpload { length, metadata, options, operation } = new;
+        check_length(length, &self.inner.config.upload)?;
+        self.import_options(&options.import()?)?;
+        let uploads = self.uploads().await?;
+        let record = Record::new(length, metadata, operation.to_string(), options);
+        let (id, spool) = (random_id()?, uploads.spool.clone());
+        let operation = self.inner.operations.begin(operation, OperationKind::Upload, 0, Some(length))?;
+        operation.pause(0);
+        let state = State { offset: 0, expires: self.expiry(SystemTime::now()), phase: Phase::Settling };
+        let state = watch::Sender::new(state);
+        let upload = Arc::new(Upload { id, record, state, operation: Some(operation) });
+        self.enter_upload(&upload)?;
+        let (id, record) = (upload.id.clone(), upload.record.clone());
+        let created = on_disk(move || {
+            if spool.free_bytes()? < length.saturating_mul(2).saturating_add(SPARE_BYTES) {
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    format!(
+                        "the disk has no room for an upload of {length} bytes, which takes twice as much until it ends"
+                    ),
+                ));
+            }
+            spool.create(&id, &record)
+        });
+        let created = created.await;
+        upload.state.send_modify(|state| state.phase = Phase::Waiting);
+        if let Err(e) = created {
+            self.remove_upload(&upload, |_| true, &e).await?;
+            return Err(e);
+        }
+        Ok(upload.status(*upload.state.borrow()))
+    }
+
+    /// An upload as it is. One that is being made durable or imported is waited for, and one whose bytes are all there is
+    /// imported now where that has not been done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]; else what the import fails with.
+    pub async fn upload_status(&self, id: &str) -> Result<UploadStatus> {
+        let upload = self.find_upload(id).await?;
+        let mut state = upload.state.subscribe();
+        let state = *state.wait_for(|state| state.phase != Phase::Settling).await.map_err(|_| unknown(id))?;
+        match state.phase {
+            Phase::Removed => Err(unknown(id)),
+            Phase::Waiting if state.offset == upload.record.length => {
+                self.continue_upload(id, state.offset, None, stream::empty()).await
+            }
+            _ => Ok(upload.status(state)),
+        }
+    }
+
+    /// Appends `content`, of `announced` bytes where that is known, to an upload at `offset`. When all bytes are there the
+    /// file is imported and pinned before this returns. That goes on when the future is dropped: what `content` gives until
+    /// it ends is kept.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] when `offset` is another one than the upload's, or another request is sending;
+    /// [`ErrorKind::TooLarge`] when that is more than was announced at the beginning: then nothing of it is kept; what
+    /// `content`, the disk or the import fail with: then what has arrived is kept.
+    pub async fn continue_upload<S>(
+        &self,
+        id: &str,
+        offset: u64,
+        announced: Option<u64>,
+        content: S,
+    ) -> Result<UploadStatus>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+    {
+        let upload = self.find_upload(id).await?;
+        let length = upload.record.length;
+        if announced.unwrap_or(0) > length.saturating_sub(offset) {
+            return Err(Error::too_large(format!(
+                "{offset} and {} bytes are more than Upload-Length",
+                announced.unwrap_or(0)
+            )));
+        }
+        if upload.is_finished() && offset == length {
+            return Ok(upload.status(*upload.state.borrow()));
+        }
+        let claim = upload.claim(offset)?;
+        let node = self.clone();
+        // A task of its own: what has arrived is written to its end, whether the client waits for the answer or not.
+        let received = tokio::spawn(async move { node.receive(claim, offset, content).await });
+        received.await.map_err(|e| Error::internal("an upload failed").with_source(e))?
+    }
+
+    async fn receive<S>(&self, claim: Claim, offset: u64, content: S) -> Result<UploadStatus>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+    {
+        let upload = claim.0.clone();
+        let (spool, length) = (&self.inner.uploads.spool, upload.record.length);
+        if let Some(operation) = &upload.operation {
+            operation.resume();
+        }
+        let progress = |bytes| {
+            if let Some(operation) = &upload.operation {
+                operation.advance(bytes, 0);
+            }
+        };
+        self.inner.metrics.uploads_active.inc();
+        let Appended { offset, error } = spool::append(spool.part(&upload.id), offset, length, content, progress).await;
+        self.inner.metrics.uploads_active.dec();
+        let expires = self.expiry(SystemTime::now());
+        claim.set(|state| *state = State { offset, expires, phase: Phase::Settling });
+        let ended = match error {
+            None if offset == length => self.import_spooled(&claim).await,
+            None => Ok(()),
+            Some(e) => Err(e),
+        };
+        if let (false, Some(operation)) = (upload.is_finished(), &upload.operation) {
+            operation.pause(offset);
+        }
+        drop(claim);
+        ended.map(|()| upload.status(*upload.state.borrow()))
+    }
+
+    /// Imports a file of which every byte is there.
+    async fn import_spooled(&self, claim: &Claim) -> Result<()> {
+        let upload = &claim.0;
+        let spool = &self.inner.uploads.spool;
+        let progress = |_, blocks| {
+            if let Some(operation) = &upload.operation {
+                operation.advance(upload.record.length, blocks);
+            }
+        };
+        let content = spool::read(spool.part(&upload.id));
+        let uploaded = self.import_file(&upload.record.options, content, progress).await?;
+        let mut record = upload.record.clone();
+        record.imported = Some(Imported { cid: uploaded.cid.to_string(), blocks: uploaded.blocks });
+        let (spool, id) = (spool.clone(), upload.id.clone());
+        on_disk(move || {
+            spool.save(&id, &record)?;
+            spool.remove_part(&id)
+        })
+        .await?;
+        claim.set(|state| {
+            state.phase = Phase::Finished(uploaded);
+            state.expires = self.expiry(SystemTime::now());
+        });
+        if let Some(operation) = &upload.operation {
+            operation.done(uploaded.cid, uploaded.size, uploaded.blocks);
+        }
+        self.inner.metrics.uploads_unfinished.dec();
+        self.forget_finished().await;
+        Ok(())
+    }
+
+    /// Ends an upload: what has arrived of it is removed. What was imported stays.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`]; [`ErrorKind::Conflict`] while a request is sending.
+    pub async fn end_upload(&self, id: &str) -> Result<()> {
+        let upload = self.find_upload(id).await?;
+        self.remove_upload(&upload, |_| true, &Error::new(ErrorKind::Gone, "the client ended the upload")).await
+    }
+
+    /// Removes an upload of which nobody is working, if `may` still says so.
+    pub(super) async fn remove_upload(
+        &self,
+        upload: &Arc<Upload>,
+        may: impl Fn(&State) -> bool,
+        why: &Error,
+    ) -> Result<()> {
+        let mut refused = None;
+        let is_removed = upload.state.send_if_modified(|state| match state.phase {
+            Phase::Receiving | Phase::Settling => {
+                refused = Some(Error::new(ErrorKind::Conflict, "a request is sending to the upload: end that first"));
+                false
+            }
+            Phase::Waiting | Phase::Finished(_) if may(state) => {
+                let was_finished = matches!(state.phase, Phase::Finished(_));
+                if !was_finished {
+                    self.inner.metrics.uploads_unfinished.dec();
+                }
+                state.phase = Phase::Removed;
+                true
+            }
+            _ => false,
+        });
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+        if is_removed {
+            self.inner.uploads.by_id.lock().remove(&upload.id);
+            let (spool, id) = (self.inner.uploads.spool.clone(), upload.id.clone());
+            let removed = on_disk(move || spool.remove(&id)).await;
+            if let Some(operation) = &upload.operation {
+                operation.fail(why);
+            }
+            removed?;
+        }
+        Ok(())
+    }
+}

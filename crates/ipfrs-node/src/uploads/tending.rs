@@ -1,0 +1,151 @@
+//! Resumable uploads between requests: found after a start, bounded in number, removed when they expire.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::Uploaded;
+use super::resumable::{Phase, State, Upload, Uploads, unknown};
+use super::spool::{Found, on_disk};
+use crate::Node;
+use crate::operations::{Operation, OperationId, OperationKind};
+
+/// Most uploads that are finished and can still be asked for.
+const MAX_FINISHED: usize = 10_000;
+
+/// Longest and shortest time between two looks for uploads that have expired.
+const MAX_PERIOD_SECONDS: u64 = 60;
+const MIN_PERIOD_SECONDS: u64 = 1;
+
+impl Node {
+    /// Finds the resumable uploads of an earlier run, imports those whose bytes are all there, and from now on removes
+    /// those that expire, until the node is closed. For daemons: what runs one command leaves them alone.
+    pub fn tend_uploads(&self) {
+        let lifetime = self.inner.config.upload.expires_after_seconds;
+        let period = Duration::from_secs((lifetime / 4).clamp(MIN_PERIOD_SECONDS, MAX_PERIOD_SECONDS));
+        let node = Arc::downgrade(&self.inner);
+        let tending = tokio::spawn(async move {
+            let mut is_first = true;
+            while let Some(inner) = node.upgrade() {
+                let node = Self { inner };
+                if let Err(error) = node.look_at_uploads(is_first).await {
+                    tracing::error!(%error, "resumable uploads could not be looked at");
+                }
+                is_first = false;
+                drop(node);
+                sleep(period).await;
+            }
+        });
+        self.inner.uploads.tend(tending);
+    }
+
+    async fn look_at_uploads(&self, is_first: bool) -> Result<()> {
+        let uploads = self.uploads().await?.all();
+        let now = SystemTime::now();
+        let why = Error::new(ErrorKind::Gone, "the upload has expired (upload.expires_after_seconds)");
+        for upload in uploads {
+            let state = *upload.state.borrow();
+            if state.expires <= now {
+                let has_expired = |state: &State| state.expires <= now;
+                // One that a request is sending to has not expired.
+                match self.remove_upload(&upload, has_expired, &why).await {
+                    Ok(()) if state.phase == Phase::Waiting => self.inner.metrics.uploads_expired.inc(),
+                    Ok(()) => {}
+                    Err(e) if e.kind() == ErrorKind::Conflict => {}
+                    Err(error) => tracing::error!(id = upload.id, %error, "an expired upload cannot be removed"),
+                }
+            } else if is_first && state.phase == Phase::Waiting && state.offset == upload.record.length {
+                // All of its bytes were there when the last run ended.
+                if let Err(error) = self.upload_status(&upload.id).await {
+                    tracing::error!(id = upload.id, %error, "an upload could not be imported: its client may try again");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The uploads, after a look at what is on disk.
+    pub(super) async fn uploads(&self) -> Result<&Uploads> {
+        let uploads = &self.inner.uploads;
+        uploads.loaded.get_or_try_init(|| self.load_uploads()).await?;
+        Ok(uploads)
+    }
+
+    pub(super) async fn find_upload(&self, id: &str) -> Result<Arc<Upload>> {
+        let found = self.uploads().await?.get(id);
+        // One that a request is sending to does not expire.
+        let is_there = |upload: &Arc<Upload>| {
+            let state = *upload.state.borrow();
+            state.expires > SystemTime::now() || matches!(state.phase, Phase::Receiving | Phase::Settling)
+        };
+        found.filter(is_there).ok_or_else(|| unknown(id))
+    }
+
+    async fn load_uploads(&self) -> Result<()> {
+        let spool = self.inner.uploads.spool.clone();
+        for found in on_disk(move || spool.load()).await? {
+            let upload = self.found_upload(found)?;
+            if !upload.is_finished() {
+                self.inner.metrics.uploads_unfinished.inc();
+            }
+            self.inner.uploads.put(Arc::new(upload));
+        }
+        Ok(())
+    }
+
+    fn found_upload(&self, found: Found) -> Result<Upload> {
+        let Found { id, record, offset, touched } = found;
+        let (phase, operation) = match &record.imported {
+            Some(imported) => {
+                let cid = ipfrs_core::parse_cid(&imported.cid)?;
+                (Phase::Finished(Uploaded { cid, size: record.length, blocks: imported.blocks }), None)
+            }
+            None => (Phase::Waiting, Some(self.go_on(&record.operation, offset, record.length)?)),
+        };
+        let state = watch::Sender::new(State { offset, expires: self.expiry(touched), phase });
+        Ok(Upload { id, record, state, operation })
+    }
+
+    /// The operation of an upload that was begun in an earlier run. Its ID may be taken by now.
+    fn go_on(&self, id: &str, offset: u64, length: u64) -> Result<Operation> {
+        let begin = |id| self.inner.operations.begin(id, OperationKind::Upload, offset, Some(length));
+        let operation = id.parse().and_then(begin).or_else(|_| begin(OperationId::random()?))?;
+        operation.pause(offset);
+        Ok(operation)
+    }
+
+    /// When an upload expires to which something happened at `touched`.
+    pub(super) fn expiry(&self, touched: SystemTime) -> SystemTime {
+        touched + Duration::from_secs(self.inner.config.upload.expires_after_seconds)
+    }
+
+    /// Enters an upload that begins, unless there are too many.
+    pub(super) fn enter_upload(&self, upload: &Arc<Upload>) -> Result<()> {
+        let most = self.inner.config.upload.max_unfinished;
+        if self.inner.uploads.all().iter().filter(|upload| !upload.is_finished()).count() >= most {
+            return Err(Error::new(
+                ErrorKind::RateLimited,
+                format!("{most} uploads are begun and not finished (upload.max_unfinished): finish or end one first"),
+            ));
+        }
+        self.inner.metrics.uploads_unfinished.inc();
+        self.inner.uploads.put(upload.clone());
+        Ok(())
+    }
+
+    /// Forgets the finished upload that would be forgotten first when there are too many.
+    pub(super) async fn forget_finished(&self) {
+        let mut finished = self.inner.uploads.all();
+        finished.retain(|upload| upload.is_finished());
+        let oldest = finished.iter().min_by_key(|upload| upload.state.borrow().expires);
+        if let Some(oldest) = oldest.filter(|_| finished.len() > MAX_FINISHED) {
+            let why = Error::new(ErrorKind::Gone, "forgotten to make room for others");
+            if let Err(error) = self.remove_upload(oldest, |_| true, &why).await {
+                tracing::error!(id = oldest.id, %error, "a finished upload cannot be forgotten");
+            }
+        }
+    }
+}
