@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -11,7 +12,7 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{Attributes, DirEntry, FileNode, Node as UnixFsNode, Slot, decode_async};
+use ipfrs_unixfs::{Attributes, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::task::coop::consume_budget;
@@ -32,6 +33,24 @@ pub struct Object {
     pub kind: ObjectKind,
 }
 
+impl Object {
+    /// This object, for whoever wants a whole block or file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) when the path leads to something within a block.
+    pub fn whole(self) -> Result<Self> {
+        match self.facts.remainder.as_slice() {
+            [] => Ok(self),
+            within => Err(Error::unsupported(format!(
+                "{} leads to {:?} within block {}: ask for the block, or use dag/get",
+                self.facts.path,
+                within.join("/"),
+                self.cid
+            ))),
+        }
+    }
+}
+
 /// What a front-end shows of a path, kept between requests because it costs more to make than a small file to send.
 #[derive(Debug)]
 pub struct PathFacts {
@@ -39,23 +58,28 @@ pub struct PathFacts {
     pub cid: String,
     /// The content ID of each step as text, root first, target last, separated by commas.
     pub roots: String,
+    /// The segments that lead to something within the target's block, of dag-cbor or dag-json; else none.
+    pub remainder: Vec<String>,
     /// The content type, once a front-end has found it out.
     pub content_type: OnceLock<String>,
     /// The path itself.
     pub path: Arc<ContentPath>,
+    /// [`Node::faults`] before anything of this was read.
+    faults: u64,
     target: Cid,
     /// The decoded root block: a root of a thousand links costs more to decode than a small range of it to send.
     kind: ObjectKind,
 }
 
 impl PathFacts {
-    fn new(path: Arc<ContentPath>, target: Cid, roots: &[Cid], kind: ObjectKind) -> Self {
-        let cid = target.to_string();
-        let roots = match roots {
-            [one] if *one == target => cid.clone(),
+    fn new(path: Arc<ContentPath>, resolved: Resolved, kind: ObjectKind, faults: u64) -> Self {
+        let cid = resolved.cid.to_string();
+        let roots = match resolved.roots.as_slice() {
+            [one] if *one == resolved.cid => cid.clone(),
             many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         };
-        Self { cid, roots, content_type: OnceLock::new(), path, target, kind }
+        let (target, remainder) = (resolved.cid, resolved.remainder);
+        Self { cid, roots, remainder, content_type: OnceLock::new(), path, faults, target, kind }
     }
 }
 
@@ -138,18 +162,21 @@ impl Node {
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link; others as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
         let path = path.into();
+        // Before anything is read: what is made of bytes that are gone must not be remembered.
+        let faults = self.faults();
         let source = BlockStoreSource(self.inner.store.clone());
-        let resolved = ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?;
-        let kind = kind(resolved.node);
-        let facts = Arc::new(PathFacts::new(path, resolved.cid, &resolved.roots, kind.clone()));
-        Ok(Object { cid: resolved.cid, facts, block: resolved.data, kind })
+        let mut resolved = ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?;
+        let (cid, block) = (resolved.cid, resolved.data.clone());
+        let kind = kind(resolved.node.take());
+        let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), faults));
+        Ok(Object { cid, facts, block, kind })
     }
 
     /// What is known of a path that was [remembered](Self::remember) under `text`.
     #[must_use]
     pub fn known(&self, text: &str) -> Option<Arc<PathFacts>> {
         let metrics = &self.inner.metrics;
-        let found = self.inner.paths.as_ref()?.0.get(text);
+        let found = self.inner.paths.as_ref()?.get(text, self.removals()).filter(|facts| facts.faults == self.faults());
         if found.is_some() {
             metrics.path_hits.inc()
         } else {
@@ -158,10 +185,11 @@ impl Node {
         found
     }
 
-    /// Remembers where a path led, under the text that stands for it. Paths are immutable: nothing goes stale.
+    /// Remembers where a path led, under the text that stands for it. Paths are immutable: nothing goes stale, unless bytes
+    /// of a stored file were gone when it was read.
     pub fn remember(&self, text: &str, facts: &Arc<PathFacts>) {
         if let Some(paths) = &self.inner.paths {
-            paths.0.insert(text.to_owned(), facts.clone());
+            paths.paths.insert(text.to_owned(), facts.clone());
         }
     }
 
@@ -202,7 +230,7 @@ impl Node {
     #[must_use]
     pub fn entries(&self, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
         let source = Arc::new(BlockStoreSource(self.inner.store.clone()));
-        ipfrs_unixfs::entries(source, UnixFsNode::clone(&directory.0))
+        ipfrs_unixfs::entries(source, directory.0.clone())
     }
 
     /// The entries of a directory, or the parts of a file, each with the kind and size of its target. With
@@ -359,7 +387,11 @@ impl Drop for MeteredStream {
 
 /// Where paths led before, by the text that stood for them.
 #[derive(Debug)]
-pub(crate) struct PathCache(Cache<String, Arc<PathFacts>, ByBytes>);
+pub(crate) struct PathCache {
+    paths: Cache<String, Arc<PathFacts>, ByBytes>,
+    /// The number of removals of which nothing is left here.
+    removals: AtomicU64,
+}
 
 #[derive(Debug, Clone)]
 struct ByBytes;
@@ -372,7 +404,8 @@ const NAME_BYTES: usize = 32;
 
 impl Weighter<String, Arc<PathFacts>> for ByBytes {
     fn weight(&self, text: &String, facts: &Arc<PathFacts>) -> u64 {
-        let names: usize = facts.path.segments().iter().map(|segment| segment.len() + size_of::<String>()).sum();
+        let segments = facts.path.segments().iter().chain(&facts.remainder);
+        let names: usize = segments.map(|segment| segment.len() + size_of::<String>()).sum();
         let texts = text.len() + facts.cid.len() + facts.roots.len() + CONTENT_TYPE_BYTES;
         let links = match &facts.kind {
             ObjectKind::File(file) => file.0.children.len() * size_of::<ipfrs_unixfs::Child>(),
@@ -391,10 +424,25 @@ impl Weighter<String, Arc<PathFacts>> for ByBytes {
 
 impl PathCache {
     pub(crate) fn new(config: &CacheConfig) -> Self {
-        Self(Cache::with_weighter(config.max_entries, config.max_bytes, ByBytes))
+        let paths = Cache::with_weighter(config.max_entries, config.max_bytes, ByBytes);
+        Self { paths, removals: AtomicU64::new(0) }
+    }
+
+    /// What is known of a path. What is remembered holds slices of packs: everything is forgotten when blocks have gone
+    /// away since, so that the space of a pack that was compacted comes back.
+    fn get(&self, text: &str, removals: u64) -> Option<Arc<PathFacts>> {
+        if self.removals.swap(removals, Ordering::Relaxed) != removals {
+            self.clear();
+        }
+        self.paths.get(text)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.paths.clear();
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.weight()
+        self.paths.weight()
     }
 }

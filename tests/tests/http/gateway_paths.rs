@@ -1,6 +1,6 @@
 //! Content paths: which bytes of a URL name what, and what is said of those that name nothing.
 
-use crate::harness::{TestGateway, header};
+use crate::harness::{TestGateway, header, rpc_failure};
 use crate::wire::exchange;
 
 const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
@@ -186,4 +186,34 @@ async fn a_block_that_only_claims_to_be_unixfs_is_an_error_and_no_panic() {
         assert_eq!(gateway.content(&format!("/ipfs/{cid}?format=raw")).await, garbage);
     }
     assert_eq!(gateway.get("/health").await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_lead_through_dag_json_to_files_and_what_lies_within_a_block_is_said_not_to_be_served() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("cid-version=1", &[("docs/a.txt", "in a file")]).await;
+    let document = format!(r#"{{"list": [0, {{"/": "{root}"}}], "text": "words"}}"#);
+    let cid = gateway.put_block("cid-codec=dag-json", document.clone()).await;
+
+    let response = gateway.get(&format!("/ipfs/{cid}/list/1/a.txt")).await;
+    let file = gateway.rpc_json(&format!("block/stat?arg={cid}/list/1/a.txt")).await["Key"].clone();
+    assert_eq!(header(&response, "x-ipfs-roots"), format!("{cid},{root},{}", file.as_str().unwrap()));
+    assert_eq!(response.text().await.unwrap(), "in a file");
+    assert_eq!(gateway.rpc_bytes(&format!("cat?arg={cid}/list/1/a.txt")).await, "in a file");
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}?format=raw")).await, document);
+
+    let missing = gateway.get(&format!("/ipfs/{cid}/list/2")).await;
+    assert_eq!(missing.status(), 404);
+    assert!(missing.text().await.unwrap().contains(&format!("no link named \"2\" under {cid}")));
+    for within in ["text", "list", "list/0"] {
+        for query in ["", "?format=raw"] {
+            let answer = gateway.get(&format!("/ipfs/{cid}/{within}{query}")).await;
+            assert_eq!(answer.status(), 501, "{within}{query}");
+            assert!(answer.text().await.unwrap().contains(&format!("leads to {within:?} within block {cid}")));
+        }
+        for command in ["block/get", "block/stat", "cat", "ls"] {
+            let failure = gateway.rpc(&format!("{command}?arg={cid}/{within}")).send().await.unwrap();
+            assert!(rpc_failure(failure).await.contains("within block"), "{command}");
+        }
+    }
 }

@@ -75,7 +75,7 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
     let object = match known {
         Some(facts) => state.node.revisit(facts).await?,
         None => {
-            let object = state.node.resolve(request.path.clone()).await?;
+            let object = state.node.resolve(request.path.clone()).await?.whole()?;
             state.node.remember(parts.uri.path(), &object.facts);
             object
         }

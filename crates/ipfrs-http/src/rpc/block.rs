@@ -28,7 +28,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let path = ContentPath::parse(args.one("cid")?)?;
     let block = match path.segments() {
         [] => state.node.get_block(path.root()).await?,
-        _ => state.node.resolve(path).await?.block,
+        _ => state.node.resolve(path).await?.whole()?.block,
     };
     let length = block.len() as u64;
     Ok(output::bytes(stream::iter([Ok(block)]), length, args.takes_trailers))
@@ -39,7 +39,7 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
     let path = ContentPath::parse(args.one("cid")?)?;
     let cid = match path.segments() {
         [] => *path.root(),
-        _ => state.node.resolve(path).await?.cid,
+        _ => state.node.resolve(path).await?.whole()?.cid,
     };
     let size = state.node.block_size(&cid).await?;
     Ok(output::object(BlockStat { key: args.render.cid(&cid)?, size }))

@@ -15,7 +15,7 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
     let mut left = args.get::<u64>("length")?.unwrap_or(u64::MAX);
     let (mut parts, mut length) = (Vec::new(), 0);
     for path in args.required("ipfs-path")? {
-        let object = state.node.resolve(ContentPath::parse(path)?).await?;
+        let object = state.node.resolve(ContentPath::parse(path)?).await?.whole()?;
         let file = match object.kind {
             ObjectKind::File(file) => file,
             ObjectKind::Directory(_) => {

@@ -52,7 +52,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let paths = args.required("ipfs-path")?;
     let mut listings = Vec::with_capacity(paths.len());
     for path in paths {
-        let object = state.node.resolve(ContentPath::parse(path)?).await?;
+        let object = state.node.resolve(ContentPath::parse(path)?).await?.whole()?;
         listings.push((path.clone(), state.node.list(&object, resolve)));
     }
     let (takes_trailers, render) = (args.takes_trailers, args.render);
