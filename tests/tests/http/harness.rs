@@ -39,10 +39,17 @@ impl TestGateway {
     }
 
     /// Stops it and waits until it has; the repo stays.
-    pub(crate) async fn stop(mut self) -> TempDir {
+    pub(crate) async fn stop(self) -> TempDir {
+        let (repo, outcome) = self.end().await;
+        outcome.unwrap();
+        repo
+    }
+
+    /// Stops it and waits until it has, with whatever outcome; the repo stays.
+    pub(crate) async fn end(mut self) -> (TempDir, ipfrs_core::Result<()>) {
         self.gateway.shutdown();
-        self.gateway.join().await.unwrap();
-        self.repo
+        let outcome = self.gateway.join().await;
+        (self.repo, outcome)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -16,6 +16,7 @@ mod content;
 mod dag;
 mod daemon;
 mod damaged_packs;
+mod damaged_packs;
 mod download;
 mod gateway_directories;
 mod gateway_headers;
