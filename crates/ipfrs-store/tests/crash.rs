@@ -1,55 +1,72 @@
-//! A process that writes is killed again and again: whatever it said was stored is there afterwards.
+//! A process that writes, deletes and compacts is killed again and again: whatever it said was done is done afterwards,
+//! with the index and without it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::TryStreamExt;
 use ipfrs_core::{Cid, hash, parse_cid};
-use ipfrs_store::{BlockStore, PackOptions, PackStore, PutMode};
+use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, PutMode};
 use rand::Rng;
+use rand::seq::SliceRandom;
 use rustix::fs::FlockOperation;
 
 use crate::fixture::{child_dir, listed, open_small, random_blocks, small_packs, spawn_child};
 
-const ROUNDS: usize = 25;
+const ROUNDS: usize = 200;
 
-/// Four writers that put random blocks, delete some, and say so once that is acknowledged, until the process is killed.
+/// Blocks that are kept from one round to the next, at most.
+const KEPT_BLOCKS: usize = 300;
+
+fn say(lines: String) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(lines.as_bytes()).and_then(|()| out.flush()).unwrap();
+}
+
+fn lines(word: &str, cids: &[Cid]) -> String {
+    cids.iter().map(|cid| format!("{word} {cid}\n")).collect()
+}
+
+/// Puts random blocks, deletes some of them, and says so once that is acknowledged.
+async fn write_for_ever(store: PackStore, mode: PutMode) {
+    loop {
+        let blocks = random_blocks(20, 2_000);
+        let outcomes = store.put_many(blocks.clone(), mode).await;
+        assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
+        let mut cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
+        say(lines("put", &cids));
+        let gone = cids.split_off(rand::rng().random_range(0..15));
+        // Said before: from now on, both are right.
+        say(lines("deleting", &gone));
+        store.delete_many(&gone).await.unwrap();
+        say(lines("deleted", &gone));
+    }
+}
+
+async fn compact_for_ever(store: PackStore) {
+    loop {
+        let min_dead_share = [0.0, 0.1, 0.5][rand::rng().random_range(0..3)];
+        let compacted = store.compact(CompactOptions { min_dead_share }).await.unwrap();
+        assert_eq!(compacted.damaged, []);
+    }
+}
+
+/// Three writers, and one who compacts, until the process is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn child_that_writes() {
+async fn child_that_writes_and_compacts() {
     let Some(dir) = child_dir() else { return };
     // Small packs are left after some milliseconds; in large ones, the index ends in the middle.
-    let pack_bytes = if rand::rng().random() { 512 * 1024 } else { 1024 * 1024 * 1024 };
+    let pack_bytes = [64 * 1024, 512 * 1024, 1024 * 1024 * 1024][rand::rng().random_range(0..3)];
     let store = PackStore::open(&dir, PackOptions { pack_bytes, ..small_packs() }).unwrap();
-    let say = |lines: String| {
-        let mut out = std::io::stdout().lock();
-        out.write_all(lines.as_bytes()).and_then(|()| out.flush()).unwrap();
-    };
     say("\nopen\n".to_owned());
-    let writers: Vec<_> = (0..4)
-        .map(|writer| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                loop {
-                    let blocks = random_blocks(30, 8_000);
-                    let mode = if writer % 2 == 0 { PutMode::Atomic } else { PutMode::BestEffort };
-                    let outcomes = store.put_many(blocks.clone(), mode).await;
-                    assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
-                    say(blocks.iter().map(|block| format!("put {}\n", block.cid())).collect());
-                    if writer == 3 {
-                        let gone: Vec<_> = blocks[..5].iter().map(|block| *block.cid()).collect();
-                        // Said before: from now on, both are right.
-                        say(gone.iter().map(|cid| format!("deleting {cid}\n")).collect());
-                        store.delete_many(&gone).await.unwrap();
-                        say(gone.iter().map(|cid| format!("deleted {cid}\n")).collect());
-                    }
-                }
-            })
-        })
-        .collect();
+    let modes = [PutMode::Atomic, PutMode::BestEffort, PutMode::Atomic];
+    let mut tasks: Vec<_> = modes.into_iter().map(|mode| tokio::spawn(write_for_ever(store.clone(), mode))).collect();
+    tasks.push(tokio::spawn(compact_for_ever(store)));
     // None ends but by a failure.
-    futures::future::select_all(writers).await.0.unwrap();
+    futures::future::select_all(tasks).await.0.unwrap();
 }
 
 /// What the children said, over all rounds.
@@ -57,8 +74,8 @@ async fn child_that_writes() {
 struct Said {
     put: HashSet<Cid>,
     deleted: HashSet<Cid>,
-    /// Put since the last crash.
-    this_round: Vec<Cid>,
+    /// How many blocks were put, over all.
+    puts: usize,
 }
 
 impl Said {
@@ -67,7 +84,7 @@ impl Said {
             Some(("put", cid)) => {
                 let cid = parse_cid(cid).unwrap();
                 self.put.insert(cid);
-                self.this_round.push(cid);
+                self.puts += 1;
             }
             Some(("deleting", cid)) => drop(self.put.remove(&parse_cid(cid).unwrap())),
             Some(("deleted", cid)) => drop(self.deleted.insert(parse_cid(cid).unwrap())),
@@ -76,22 +93,33 @@ impl Said {
     }
 
     /// Reads what a child says, and kills it at some time after it has opened the store.
-    fn listen_and_kill(&mut self, dir: &std::path::Path) {
-        let mut child = spawn_child("crash::child_that_writes", dir);
+    fn listen_and_kill(&mut self, dir: &Path) {
+        let mut child = spawn_child("crash::child_that_writes_and_compacts", dir);
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let opened = output.by_ref().lines().any(|line| line.unwrap() == "open");
         assert!(opened, "the child did not open the store");
         let killer = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_micros(rand::rng().random_range(0..250_000)));
+            std::thread::sleep(Duration::from_micros(rand::rng().random_range(0..60_000)));
             child.kill().unwrap();
             assert_eq!(child.wait().unwrap().signal(), Some(9), "the child ended before it was killed");
         });
-        self.this_round.clear();
         let mut said = String::new();
         output.read_to_string(&mut said).unwrap();
         killer.join().unwrap();
         // The last line may be cut off; one that is whole counts.
         said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).for_each(|line| self.line(line));
+    }
+
+    /// Keeps the store small: deletes what nobody was told of, and some more.
+    async fn thin_out(&mut self, store: &PackStore) {
+        let mut put: Vec<_> = self.put.iter().copied().collect();
+        put.shuffle(&mut rand::rng());
+        let kept: HashSet<_> = put.into_iter().take(KEPT_BLOCKS).collect();
+        let all: Vec<Cid> = store.iterate().try_collect().await.unwrap();
+        let gone: Vec<_> = all.into_iter().filter(|cid| !kept.contains(cid)).collect();
+        store.delete_many(&gone).await.unwrap();
+        self.put = kept;
+        self.deleted.extend(gone);
     }
 }
 
@@ -99,45 +127,61 @@ impl Said {
 async fn everything_acknowledged_before_a_sigkill_is_there_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut said = Said::default();
-    let mut packs = 0;
+    let mut removed = 0;
     for round in 0..ROUNDS {
+        let before = packs(dir.path());
         said.listen_and_kill(dir.path());
-        let store = open_small(dir.path());
-        assert_kept(&store, &said, round).await;
-        assert_eq!(listed(&store).await.len() as u64, store.stats().await.unwrap().blocks);
+        removed += before.difference(&packs(dir.path())).count();
+        let mut store = open_small(dir.path());
+        let found = assert_kept(&store, &said, round).await;
+        // From the packs alone, it must be the same.
+        store.close().await.unwrap();
+        std::fs::remove_file(dir.path().join("index.redb")).unwrap();
+        store = open_small(dir.path());
+        assert_eq!(assert_kept(&store, &said, round).await, found, "round {round}");
+        said.thin_out(&store).await;
+        if round % 5 == 0 {
+            store.compact(CompactOptions::default()).await.unwrap();
+        }
         // Closed in some rounds, and left to the next crash as it is in others.
         match round % 2 {
             0 => store.close().await.unwrap(),
             _ => close_by_dropping(store, dir.path()),
         }
-        packs = std::fs::read_dir(dir.path().join("packs")).unwrap().count();
     }
-    assert!(said.put.len() > 500, "only {} puts were acknowledged", said.put.len());
-    assert!(!said.deleted.is_empty());
-    assert!(packs > 3, "only {packs} packs were written");
+    assert!(said.puts > 4_000, "only {} puts were acknowledged", said.puts);
+    assert!(said.deleted.len() > 2_000, "only {} deletions were acknowledged", said.deleted.len());
+    assert!(removed > 100, "only {removed} packs were removed");
+    let lengths = packs(dir.path()).into_iter().map(|path| std::fs::metadata(path).unwrap().len());
+    let bytes: u64 = lengths.sum();
+    assert!(bytes < 10 * 1024 * 1024, "{bytes} bytes are left on the disk");
 }
 
-/// Asserts that what was acknowledged in any round is there, and verifies what was new in this one; in the last, all.
-async fn assert_kept(store: &PackStore, said: &Said, round: usize) {
-    let put: Vec<_> = said.put.iter().copied().collect();
-    let sizes = store.has_many(&put).await.unwrap();
-    let lost = put.iter().zip(sizes).find(|(_, size)| size.is_none());
-    assert!(lost.is_none(), "round {round}: {lost:?} was acknowledged and is not there");
-    let deleted: Vec<_> = said.deleted.iter().copied().collect();
-    let sizes = store.has_many(&deleted).await.unwrap();
-    let left = deleted.iter().zip(sizes).find(|(_, size)| size.is_some());
-    assert!(left.is_none(), "round {round}: {left:?} was deleted and is there");
+/// The packs that are there; none before the first round.
+fn packs(dir: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(dir.join("packs")).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
 
-    let kept_of_this_round = || said.this_round.iter().copied().filter(|cid| said.put.contains(cid)).collect();
-    let to_verify = if round + 1 == ROUNDS { put } else { kept_of_this_round() };
-    let mut found = store.get_many(to_verify);
+/// Asserts that what was acknowledged in any round is so, and reads what was put. Gives all that is there.
+async fn assert_kept(store: &PackStore, said: &Said, round: usize) -> Vec<Vec<u8>> {
+    let put: Vec<_> = said.put.iter().copied().collect();
+    let mut found = store.get_many(put);
     while let Some((cid, data)) = found.try_next().await.unwrap() {
-        hash::verify(&cid, &data.unwrap()).unwrap();
+        let data = data.unwrap_or_else(|| panic!("round {round}: {cid} was acknowledged and is not there"));
+        hash::verify(&cid, &data).unwrap();
     }
+    let all = listed(store).await;
+    for cid in &all {
+        let cid = Cid::read_bytes(cid.as_slice()).unwrap();
+        assert!(!said.deleted.contains(&cid), "round {round}: {cid} was deleted and is there");
+    }
+    assert_eq!(all.len() as u64, store.stats().await.unwrap().blocks);
+    all
 }
 
 /// Drops the last handle and waits until the store is free.
-fn close_by_dropping(store: PackStore, dir: &std::path::Path) {
+fn close_by_dropping(store: PackStore, dir: &Path) {
     drop(store);
     let lock = std::fs::File::open(dir.join("lock")).unwrap();
     rustix::fs::flock(&lock, FlockOperation::LockExclusive).unwrap();

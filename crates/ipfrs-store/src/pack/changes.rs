@@ -42,9 +42,8 @@ impl From<(u32, u64, u64)> for PackUse {
 }
 
 impl PackUse {
-    /// Length of the sections whose blocks are not read there any more, in a pack of `len` bytes. As long as there are
-    /// any, later tombstones may be all that keeps those blocks from coming back when the index is rebuilt.
-    pub(super) fn dead_block_bytes(self, len: u32) -> u64 {
-        u64::from(len).saturating_sub(CAR_HEADER.len() as u64 + self.live_bytes + self.tombstone_bytes)
+    /// Length of the sections whose blocks are not read there any more, in bytes.
+    pub(super) fn dead_block_bytes(self) -> u64 {
+        u64::from(self.covered).saturating_sub(CAR_HEADER.len() as u64 + self.live_bytes + self.tombstone_bytes)
     }
 }

@@ -4,9 +4,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipfrs_core::{Error, Result};
+use parking_lot::Mutex;
 
 use super::changes::PackUse;
 use super::lock::{cannot, sync_directory};
@@ -26,8 +27,7 @@ pub(super) struct Pack {
     map: Arc<MappedFile>,
     /// Whether the log says that somebody truncated it.
     is_reported: AtomicBool,
-    live_bytes: AtomicU64,
-    tombstone_bytes: AtomicU64,
+    known: Mutex<PackUse>,
 }
 
 /// A pack as it was found in the directory, before anything in it is trusted.
@@ -81,23 +81,24 @@ impl Pack {
     }
 
     fn of(number: u32, path: PathBuf, map: MappedFile) -> Self {
-        let (live_bytes, tombstone_bytes) = Default::default();
-        Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false), live_bytes, tombstone_bytes }
+        Self { number, path, map: Arc::new(map), is_reported: AtomicBool::new(false), known: Mutex::default() }
     }
 
     /// Takes over what the index knows of it, for [`Self::known`].
     pub(super) fn set_known(&self, known: PackUse) {
-        self.live_bytes.store(known.live_bytes, Ordering::Relaxed);
-        self.tombstone_bytes.store(known.tombstone_bytes, Ordering::Relaxed);
+        *self.known.lock() = known;
     }
 
-    /// What is in it.
+    /// What the index knew of it a moment ago.
     pub(super) fn known(&self) -> PackUse {
-        PackUse {
-            covered: self.end(),
-            live_bytes: self.live_bytes.load(Ordering::Relaxed),
-            tombstone_bytes: self.tombstone_bytes.load(Ordering::Relaxed),
-        }
+        *self.known.lock()
+    }
+
+    /// Whether a block may be in it that is not read there any more: as far as the index knows, or behind damage, where it
+    /// does not. Then a later tombstone may be all that keeps that block from coming back when the index is rebuilt.
+    pub(super) fn may_hold_dead_blocks(&self) -> bool {
+        let known = self.known();
+        known.dead_block_bytes() > 0 || known.covered.max(CAR_HEADER.len() as u32) < self.end()
     }
 
     /// Its number.

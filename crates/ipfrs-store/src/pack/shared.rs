@@ -270,11 +270,11 @@ impl Shared {
     pub(super) fn dead(&self) -> Vec<(Arc<Pack>, u64)> {
         let mut tombstones_count = false;
         let dead = |pack: Arc<Pack>| {
-            let (known, len) = (pack.known(), pack.end());
-            let blocks = known.dead_block_bytes(len);
+            let known = pack.known();
+            let blocks = known.dead_block_bytes();
             // Without a dead block in an older pack, there is nothing that a tombstone could keep from coming back.
             let tombstones = if tombstones_count { 0 } else { known.tombstone_bytes };
-            tombstones_count |= blocks > 0;
+            tombstones_count |= pack.may_hold_dead_blocks();
             (pack, blocks + tombstones)
         };
         self.packs().into_iter().map(dead).collect()

@@ -16,7 +16,7 @@ impl Writer {
         let indexed = self.shared.with_index(|index| index.locate(&keys))?;
         // Without a dead block in an older pack, there is nothing that these tombstones could keep from coming back.
         let older = self.shared.packs().into_iter().take_while(|pack| pack.number() < keep.pack);
-        let tombstones = older.into_iter().any(|pack| pack.known().dead_block_bytes(pack.end()) > 0);
+        let tombstones = older.into_iter().any(|pack| pack.may_hold_dead_blocks());
         let batch = Batch::keep(&keep.needed, &indexed, tombstones, before)?;
         if !keep.needed.blocks.is_empty() {
             self.shared.check_free_space(before.bytes() + batch.bytes())?;
