@@ -1,28 +1,31 @@
 //! Importing files and directory trees.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::{FutureExt, Stream};
+use futures::Stream;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_store::{Pin, Pins};
 use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::{Attributes, BlockSink, Chunker, Entry, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Node;
 use crate::metrics::Metrics;
+use crate::protection::Lease;
+use crate::tree::Tree;
 
 /// Longest path of a file in an import (`PATH_MAX` on Linux).
 const MAX_PATH_BYTES: usize = 4_096;
 
-/// Most files, symlinks and directories of one import: their names are in memory until its end.
-const MAX_ENTRIES: usize = 4_000_000;
+/// Most files, symlinks and directories of one import. Their names are in a temporary file until its end, which takes
+/// about 150 bytes for each.
+const MAX_ENTRIES: usize = 100_000_000;
 
 /// What an import does; what is `None` follows from the profile, as in Kubo's `add`.
 #[derive(Debug, Clone, Default)]
@@ -57,6 +60,10 @@ pub struct AddOptions {
     pub only_hash: bool,
     /// Puts everything into one more directory.
     pub wrap_with_directory: bool,
+    /// Leaves everything unpinned: the next collection removes it, unless somebody pins it first.
+    pub unpinned: bool,
+    /// Name of the pins that are made; an empty one leaves the names of pins that are there.
+    pub pin_name: String,
 }
 
 /// Something that an import has made.
@@ -70,34 +77,43 @@ pub struct Added {
     pub size: u64,
 }
 
-/// One import. Files become [`Added`] once their blocks are durable; directories when the import is
-/// [finished](Self::finish). Dropping it ends the import: blocks that were written stay unreferenced.
+/// One import. Files become [`Added`] once their blocks are durable, directories when the import is
+/// [finished](Self::finish). What is not in a directory of the import is pinned before that. Dropping it ends the import:
+/// blocks that were written stay unreferenced.
 pub struct AddSession {
     importer: Importer,
-    given: Attributes,
-    preserve_mode: bool,
-    preserve_mtime: bool,
+    keeping: Keeping,
     metrics: Metrics,
     /// Blocks that the store has acknowledged.
     blocks: Arc<AtomicU64>,
-    top: Tree,
+    tree: Tree,
     wrap: bool,
     unnamed: bool,
     entries: usize,
     waiting: VecDeque<(Mark, Added)>,
+    /// Where the roots are pinned, and under which name.
+    pins: Option<(Pins, String)>,
+    /// Keeps what was written until it is pinned.
+    _lease: Lease,
     _turn: OwnedSemaphorePermit,
 }
 
-#[derive(Default)]
-struct Tree {
-    branches: BTreeMap<String, Branch>,
-    /// What the directory came with.
-    attributes: Attributes,
+/// Which mode and time things are imported with.
+#[derive(Debug, Clone, Copy)]
+struct Keeping {
+    given: Attributes,
+    preserve_mode: bool,
+    preserve_mtime: bool,
 }
 
-enum Branch {
-    Leaf(Entry),
-    Directory(Tree),
+impl Keeping {
+    /// Those of something that comes with `own`.
+    fn of(self, own: Attributes) -> Attributes {
+        Attributes {
+            mode: if self.preserve_mode { own.mode } else { self.given.mode },
+            mtime: if self.preserve_mtime { own.mtime } else { self.given.mtime },
+        }
+    }
 }
 
 /// Takes blocks and keeps nothing: for imports that only make content IDs.
@@ -142,18 +158,28 @@ impl Node {
         let turn = self.turn().await?;
         let metrics = self.inner.metrics.clone();
         metrics.uploads_active.inc();
-        Ok(AddSession {
-            importer: Importer::new(import, sink),
+        let mut tree = Tree::new(self.inner.repo.clone());
+        if options.wrap_with_directory {
+            // It is there even where nothing is put into it.
+            tree.directory(&[], Attributes::default()).await?;
+        }
+        let keeping = Keeping {
             given: options.attributes,
             preserve_mode: options.preserve_mode,
             preserve_mtime: options.preserve_mtime,
+        };
+        Ok(AddSession {
+            importer: Importer::new(import, sink),
+            keeping,
             metrics,
             blocks,
-            top: Tree::default(),
+            tree,
             wrap: options.wrap_with_directory,
             unnamed: false,
             entries: 0,
             waiting: VecDeque::new(),
+            pins: (!options.only_hash && !options.unpinned).then(|| (self.inner.pins.clone(), options.pin_name)),
+            _lease: self.inner.protection.lease(),
             _turn: turn,
         })
     }
@@ -203,8 +229,8 @@ impl AddSession {
             counted = total;
             progress(total);
         };
-        let entry = self.importer.file(content, self.kept(attributes), &mut count).await?;
-        self.place(&names, path, entry)
+        let entry = self.importer.file(content, self.keeping.of(attributes), &mut count).await?;
+        self.place(&names, entry).await
     }
 
     /// How many blocks of this import are stored, as it goes on. A block that comes twice counts twice.
@@ -218,81 +244,61 @@ impl AddSession {
     /// As [`Self::file`].
     pub async fn symlink(&mut self, path: &str, attributes: Attributes, target: &str) -> Result<()> {
         let names = self.names(path)?;
-        let entry = self.importer.symlink(target, self.kept(attributes)).await?;
-        self.place(&names, path, entry)
+        let entry = self.importer.symlink(target, self.keeping.of(attributes)).await?;
+        self.place(&names, entry).await
     }
 
     /// Makes a directory, where it does not exist yet.
     ///
     /// # Errors
-    /// A path that leads out of the import, or through a file.
-    pub fn directory(&mut self, path: &str, attributes: Attributes) -> Result<()> {
+    /// A path that leads out of the import.
+    pub async fn directory(&mut self, path: &str, attributes: Attributes) -> Result<()> {
         let names = self.names(path)?;
-        self.top.descend(&names, path)?.attributes = attributes;
-        Ok(())
+        self.tree.directory(&names, attributes).await
     }
 
-    /// What something that comes with `own` is imported with.
-    fn kept(&self, own: Attributes) -> Attributes {
-        Attributes {
-            mode: if self.preserve_mode { own.mode } else { self.given.mode },
-            mtime: if self.preserve_mtime { own.mtime } else { self.given.mtime },
-        }
-    }
-
-    /// Files whose blocks have become durable since the last call.
-    pub fn acknowledged(&mut self) -> Vec<Added> {
-        let durable = self.importer.durable();
-        let ready = self.waiting.iter().take_while(|(mark, _)| *mark <= durable).count();
-        self.waiting.drain(..ready).map(|(_, added)| added).collect()
-    }
-
-    /// Builds the directories, waits until everything is durable, and gives what was not acknowledged before: files in
-    /// the order of the import, then directories, each after what it holds. The last is the root.
+    /// Files whose blocks, and pins where they have their own, have become durable since the last call.
     ///
     /// # Errors
-    /// What the store fails with.
-    pub async fn finish(mut self) -> Result<Vec<Added>> {
-        let mut directories = Vec::new();
-        let top = std::mem::take(&mut self.top);
-        if self.wrap {
-            self.build(top, String::new(), &mut directories).await?;
-        } else {
-            for (name, branch) in top.branches {
-                if let Branch::Directory(tree) = branch {
-                    self.build(tree, name, &mut directories).await?;
-                }
-            }
-        }
-        self.importer.flush().await?;
-        let mut added: Vec<_> = self.waiting.drain(..).map(|(_, added)| added).collect();
-        added.append(&mut directories);
+    /// When they cannot be pinned.
+    pub async fn acknowledged(&mut self) -> Result<Vec<Added>> {
+        let durable = self.importer.durable();
+        let ready = self.waiting.iter().take_while(|(mark, _)| *mark <= durable).count();
+        let added: Vec<_> = self.waiting.drain(..ready).map(|(_, added)| added).collect();
+        self.pin_roots(&added).await?;
         Ok(added)
     }
 
-    /// Builds a directory after the directories in it. Recursion is bounded by the depth of the paths.
-    fn build<'a>(&'a mut self, tree: Tree, path: String, made: &'a mut Vec<Added>) -> BoxFuture<'a, Result<Entry>> {
-        async move {
-            let mut entries = Vec::with_capacity(tree.branches.len());
-            for (name, branch) in tree.branches {
-                let entry = match branch {
-                    Branch::Leaf(entry) => entry,
-                    Branch::Directory(tree) => {
-                        let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
-                        self.build(tree, below, made).await?
-                    }
-                };
-                entries.push((name, entry));
-            }
-            let entry = self.importer.directory(entries, self.kept(tree.attributes)).await?;
-            made.push(Added { name: path, cid: entry.cid, size: entry.tsize });
-            Ok(entry)
+    /// Pins those of `added` that are in no directory of the import.
+    async fn pin_roots(&self, added: &[Added]) -> Result<()> {
+        let Some((pins, name)) = &self.pins else { return Ok(()) };
+        let is_root = |added: &&Added| if self.wrap { added.name.is_empty() } else { !added.name.contains('/') };
+        let roots = added.iter().filter(is_root);
+        let pin = |added: &Added| Pin { name: name.clone(), ..Pin::recursive(added.cid) };
+        pins.insert_many(roots.map(pin).collect()).await
+    }
+
+    /// Builds the directories and waits until everything is durable. `told` gets what was not acknowledged before, once it
+    /// is durable, but for the last, which is returned: files in the order of the import, then directories, each after
+    /// what it holds, the root being the last. `None` when everything was acknowledged before.
+    ///
+    /// # Errors
+    /// What the store or the pins fail with; names that are there twice; what `told` fails with.
+    pub async fn finish(mut self, mut told: impl FnMut(Added) -> Result<()>) -> Result<Option<Added>> {
+        let keeping = self.keeping;
+        while let Some(directory) = self.tree.build_next(&mut self.importer, |own| keeping.of(own), self.wrap).await? {
+            self.acknowledged().await?.into_iter().try_for_each(&mut told)?;
+            self.waiting.push_back((self.importer.mark(), directory));
         }
-        .boxed()
+        self.importer.flush().await?;
+        let mut rest = self.acknowledged().await?;
+        let root = rest.pop();
+        rest.into_iter().try_for_each(told)?;
+        Ok(root)
     }
 
     /// The names of a path; counts one more entry.
-    fn names(&mut self, path: &str) -> Result<Vec<String>> {
+    fn names<'a>(&mut self, path: &'a str) -> Result<Vec<&'a str>> {
         self.entries += 1;
         if self.entries > MAX_ENTRIES {
             return Err(Error::too_large(format!(
@@ -300,8 +306,8 @@ impl AddSession {
             )));
         }
         let invalid = |why: &str| Err(Error::invalid(format!("invalid file name {path:?}: {why}")));
-        let names: Vec<_> = path.split('/').filter(|name| !matches!(*name, "" | ".")).map(str::to_owned).collect();
-        if names.iter().any(|name| name == "..") {
+        let names: Vec<_> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
+        if names.contains(&"..") {
             return invalid("\"..\" leads out of the import");
         }
         if path.contains('\0') {
@@ -319,29 +325,23 @@ impl AddSession {
         Ok(names)
     }
 
-    fn place(&mut self, names: &[String], path: &str, entry: Entry) -> Result<()> {
-        let Some((last, parents)) = names.split_last() else {
-            return self.place_unnamed(entry);
+    /// Puts what was imported at `names`. A file without a name is called by its content ID, in the answer and in a
+    /// wrapping directory.
+    async fn place(&mut self, names: &[&str], entry: Entry) -> Result<()> {
+        let name = match names {
+            [] if self.unnamed => return Err(Error::invalid("two files without a name: give each a file name")),
+            [] => {
+                self.unnamed = true;
+                let name = entry.cid.to_string();
+                self.tree.place(&[&name], &entry).await?;
+                name
+            }
+            names => {
+                self.tree.place(names, &entry).await?;
+                names.join("/")
+            }
         };
-        let directory = self.top.descend(parents, path)?;
-        if directory.branches.contains_key(last) {
-            return Err(Error::invalid(format!("{path:?} is in the import twice: give each file a name of its own")));
-        }
-        let added = Added { name: names.join("/"), cid: entry.cid, size: entry.tsize };
-        directory.branches.insert(last.clone(), Branch::Leaf(entry));
-        self.waiting.push_back((self.importer.mark(), added));
-        Ok(())
-    }
-
-    /// A file without a name is called by its content ID, in the answer and in a wrapping directory.
-    fn place_unnamed(&mut self, entry: Entry) -> Result<()> {
-        if self.unnamed {
-            return Err(Error::invalid("two files without a name: give each a file name"));
-        }
-        self.unnamed = true;
-        let name = entry.cid.to_string();
-        self.waiting.push_back((self.importer.mark(), Added { name: name.clone(), cid: entry.cid, size: entry.tsize }));
-        self.top.branches.insert(name, Branch::Leaf(entry));
+        self.waiting.push_back((self.importer.mark(), Added { name, cid: entry.cid, size: entry.tsize }));
         Ok(())
     }
 }
@@ -349,22 +349,5 @@ impl AddSession {
 impl Drop for AddSession {
     fn drop(&mut self) {
         self.metrics.uploads_active.dec();
-    }
-}
-
-impl Tree {
-    /// The directory at `names`, made with its parents where it does not exist.
-    fn descend(&mut self, names: &[String], path: &str) -> Result<&mut Self> {
-        let mut tree = self;
-        for name in names {
-            let branch = tree.branches.entry(name.clone()).or_insert_with(|| Branch::Directory(Self::default()));
-            tree = match branch {
-                Branch::Directory(tree) => tree,
-                Branch::Leaf(_) => {
-                    return Err(Error::invalid(format!("{path:?}: {name:?} is a file and a directory in one import")));
-                }
-            };
-        }
-        Ok(tree)
     }
 }

@@ -22,7 +22,7 @@ use crate::error::RpcError;
 use crate::router::AppState;
 
 /// Options that change content IDs or places and are not offered.
-const REFUSED: [&str; 4] = ["nocopy", "fscache", "to-files", "pin-name"];
+const REFUSED: [&str; 3] = ["nocopy", "fscache", "to-files"];
 
 /// `inline-limit` where only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
@@ -74,6 +74,11 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
     args.refuse(&REFUSED)?;
+    let pin = args.bool("pin")?.unwrap_or(true);
+    let pin_name = args.text("pin-name").unwrap_or_default().to_owned();
+    if !pin && !pin_name.is_empty() {
+        return Err(Error::invalid("pin-name names a pin, and pin=false makes none: leave one of them out").into());
+    }
     let inline_limit = args.get("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
     Ok(AddOptions {
         profile: args.text("profile").map(str::parse).transpose()?,
@@ -91,6 +96,8 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         hamt_fanout: args.get("max-hamt-fanout")?,
         only_hash: args.bool("only-hash")?.unwrap_or(false),
         wrap_with_directory: args.bool("wrap-with-directory")?.unwrap_or(false),
+        unpinned: !pin,
+        pin_name,
     })
 }
 
@@ -104,10 +111,10 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, bounda
         }
     };
     let finished = match imported {
-        Ok(()) => session.finish().await,
+        Ok(()) => session.finish(|added| reporter.added(&added)).await,
         Err(e) => Err(e),
     };
-    let told = finished.and_then(|added| added.iter().try_for_each(|added| reporter.added(added)));
+    let told = finished.and_then(|root| root.iter().try_for_each(|root| reporter.added(root)));
     if let Err(e) = told {
         reporter.send(Err(e));
     }
@@ -120,14 +127,14 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
         let name = part.file_name()?;
         let attributes = attributes::of_part(part.headers());
         match part.content_type().as_str() {
-            "application/x-directory" => session.directory(&name, attributes)?,
+            "application/x-directory" => session.directory(&name, attributes).await?,
             "application/symlink" => session.symlink(&name, attributes, &target(part).await?).await?,
             _ => {
                 session.file(&name, attributes, part, |bytes| reporter.progress(&name, bytes)).await?;
                 reporter.tell_progress(&name);
             }
         }
-        reporter.acknowledged(session)?;
+        reporter.acknowledged(session).await?;
     }
     Ok(())
 }
@@ -171,8 +178,8 @@ struct Reporter {
 
 impl Reporter {
     /// Tells of the files that have become durable.
-    fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
-        session.acknowledged().iter().try_for_each(|added| self.added(added))
+    async fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
+        session.acknowledged().await?.iter().try_for_each(|added| self.added(added))
     }
 
     /// Tells how far a file is.

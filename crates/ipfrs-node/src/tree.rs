@@ -1,0 +1,408 @@
+//! The names of an import, and the directories that follow from them.
+
+use std::path::PathBuf;
+
+use ipfrs_core::{Error, Result, cid_from_bytes};
+use ipfrs_unixfs::{Attributes, DirectoryBuilder, Entry, EntryKind, Importer, Mtime, entry_hash};
+
+use crate::add::Added;
+use crate::sorted_table::SortedTable;
+
+/// What the names of one import take in memory, about; more of them lie in a temporary file.
+const MAX_MEMORY_BYTES: usize = 4 * 1024 * 1024;
+
+/// Entries of a directory that are taken at once.
+const BATCH_ENTRIES: usize = 1_024;
+
+/// Ends the names of a directory in a key. No name has it, as it is not in UTF-8, and it is behind all that are, so that
+/// directories come behind those in them.
+const END: u8 = 0xff;
+/// Stands between the names of a directory in a key. No name has it.
+const SEPARATOR: u8 = 0;
+/// Bytes of an [`entry_hash`] in a key, big-endian.
+const HASH_BYTES: usize = 8;
+
+/// The names of an import with what they stand for, in the order in which directories are built.
+///
+/// The key of an entry is that of its directory, the hash of its name, and its name; its value an [`Entry`]. The key of a
+/// directory is its names, separated and ended by bytes that no name has; as a key of its own, it stands for what the
+/// directory came with.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// Absent while another thread has it, or has failed with it.
+    table: Option<SortedTable>,
+}
+
+impl Tree {
+    /// An empty one, whose temporary file is made in `dir` when it is needed.
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self::with_memory(dir, MAX_MEMORY_BYTES)
+    }
+
+    fn with_memory(dir: PathBuf, max_bytes: usize) -> Self {
+        Self { table: Some(SortedTable::new(dir, max_bytes)) }
+    }
+
+    /// Puts `entry` at `names`, of which there is at least one.
+    ///
+    /// # Errors
+    /// When they are taken, as far as that is known already; else [`Self::build_next`] has this error. When the temporary
+    /// file cannot be written.
+    pub(crate) async fn place(&mut self, names: &[&str], entry: &Entry) -> Result<()> {
+        let Some((name, parents)) = names.split_last() else {
+            return Err(Error::internal("an entry of an import has no name"));
+        };
+        let key = entry_key(directory_key(parents), name);
+        let replaced = self.table()?.insert(key, Value::Entry(entry.clone()).to_bytes());
+        if let Some(replaced) = replaced {
+            return Err(taken(names, &Value::from_bytes(&replaced)?, entry));
+        }
+        self.make_room().await
+    }
+
+    /// Makes a directory at `names`, or gives one that is there other attributes.
+    ///
+    /// # Errors
+    /// When the temporary file cannot be written.
+    pub(crate) async fn directory(&mut self, names: &[&str], attributes: Attributes) -> Result<()> {
+        self.table()?.insert(directory_key(names), Value::Attributes(attributes).to_bytes());
+        self.make_room().await
+    }
+
+    /// Imports a directory whose own directories have been imported, with the attributes that `kept` makes of those that it
+    /// came with. The last is that without a name, which holds everything; it is only looked at, and `None` given, unless
+    /// `wrap` is set. Nothing is to be placed from the first call on.
+    ///
+    /// # Errors
+    /// For names that are there twice; what the sink fails with; when the temporary file cannot be read or written.
+    pub(crate) async fn build_next(
+        &mut self,
+        importer: &mut Importer,
+        kept: impl Fn(Attributes) -> Attributes,
+        wrap: bool,
+    ) -> Result<Option<Added>> {
+        let Some(key) = self.with_table(first_directory).await? else { return Ok(None) };
+        let names = names_of(&key)?;
+        let mut directory = Building { names: &names, attributes: Attributes::default(), last: None };
+        let mut builder = None;
+        loop {
+            let of = key.clone();
+            let batch = self.with_table(move |table| take_batch(table, &of)).await?;
+            let is_last = batch.len() < BATCH_ENTRIES;
+            let entries = directory.entries(batch)?;
+            if wrap || !names.is_empty() {
+                let begun = match builder {
+                    Some(begun) => begun,
+                    None => importer.begin_directory(kept(directory.attributes))?,
+                };
+                builder = Some(importer.extend_directory(begun, entries).await?);
+            }
+            if is_last {
+                break;
+            }
+        }
+        let Some(builder) = builder else { return Ok(None) };
+        self.finish(importer, &names, builder).await.map(Some)
+    }
+
+    /// Imports a directory, and makes it an entry of the one above it.
+    async fn finish(&mut self, importer: &mut Importer, names: &[&str], builder: DirectoryBuilder) -> Result<Added> {
+        let entry = importer.finish_directory(builder).await?;
+        let added = Added { name: names.join("/"), cid: entry.cid, size: entry.tsize };
+        if !names.is_empty() {
+            self.place(names, &entry).await?;
+        }
+        Ok(added)
+    }
+
+    fn table(&mut self) -> Result<&mut SortedTable> {
+        self.table.as_mut().ok_or_else(|| Error::internal("the import ended with an earlier error"))
+    }
+
+    async fn make_room(&mut self) -> Result<()> {
+        if self.table()?.is_full() { self.on_blocking_thread(SortedTable::spill).await } else { Ok(()) }
+    }
+
+    /// Does something with the table where it may wait for a disk.
+    async fn with_table<T, F>(&mut self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut SortedTable) -> Result<T> + Send + 'static,
+    {
+        let table = self.table()?;
+        if table.is_on_disk() { self.on_blocking_thread(work).await } else { work(table) }
+    }
+
+    async fn on_blocking_thread<T, F>(&mut self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut SortedTable) -> Result<T> + Send + 'static,
+    {
+        let mut table = self.table.take().ok_or_else(|| Error::internal("the import ended with an earlier error"))?;
+        let done = tokio::task::spawn_blocking(move || (work(&mut table), table)).await;
+        let (result, table) =
+            done.map_err(|e| Error::internal("sorting the names of an import failed").with_source(e))?;
+        self.table = Some(table);
+        result
+    }
+}
+
+/// A directory whose entries are being read.
+struct Building<'a> {
+    names: &'a [&'a str],
+    /// What it came with; known from the first batch on, in which it comes first.
+    attributes: Attributes,
+    /// The last entry.
+    last: Option<(String, Entry)>,
+}
+
+impl Building<'_> {
+    /// The entries of a batch, each name once.
+    fn entries(&mut self, batch: Vec<(Box<[u8]>, Box<[u8]>)>) -> Result<Vec<(String, Entry)>> {
+        let mut entries = Vec::with_capacity(batch.len());
+        for (key, value) in batch {
+            match Value::from_bytes(&value)? {
+                Value::Attributes(attributes) => self.attributes = attributes,
+                Value::Entry(entry) => {
+                    let name = name_of(&key)?.to_owned();
+                    if let Some((_, last)) = self.last.as_ref().filter(|(last, _)| *last == name) {
+                        let names: Vec<_> = self.names.iter().copied().chain([name.as_str()]).collect();
+                        return Err(taken(&names, &Value::Entry(last.clone()), &entry));
+                    }
+                    self.last = Some((name.clone(), entry.clone()));
+                    entries.push((name, entry));
+                }
+            }
+        }
+        Ok(entries)
+    }
+}
+
+/// The key of the directory of the first entry.
+fn first_directory(table: &mut SortedTable) -> Result<Option<Vec<u8>>> {
+    let first = table.first()?.map(|key| key.split_inclusive(|byte| *byte == END).next().unwrap_or_default().to_vec());
+    Ok(first)
+}
+
+/// The next entries of a directory; less than there may be when there are no more.
+fn take_batch(table: &mut SortedTable, directory: &[u8]) -> Result<Vec<(Box<[u8]>, Box<[u8]>)>> {
+    let mut batch = Vec::new();
+    while batch.len() < BATCH_ENTRIES
+        && let Some(entry) = table.take(directory)?
+    {
+        batch.push(entry);
+    }
+    Ok(batch)
+}
+
+fn taken(names: &[&str], before: &Value, entry: &Entry) -> Error {
+    let path = names.join("/");
+    let is_directory = |kind| kind == EntryKind::Directory;
+    match before {
+        Value::Entry(before) if is_directory(before.kind) == is_directory(entry.kind) => {
+            Error::invalid(format!("{path:?} is in the import twice: give each file a name of its own"))
+        }
+        _ => Error::invalid(format!("{path:?} is a file and a directory in one import: give each a name of its own")),
+    }
+}
+
+fn directory_key(names: &[&str]) -> Vec<u8> {
+    let mut key = Vec::new();
+    for (i, name) in names.iter().enumerate() {
+        key.extend((i > 0).then_some(SEPARATOR));
+        key.extend(name.as_bytes());
+    }
+    key.push(END);
+    key
+}
+
+fn entry_key(mut key: Vec<u8>, name: &str) -> Vec<u8> {
+    key.extend(entry_hash(name).to_be_bytes());
+    key.extend(name.as_bytes());
+    key
+}
+
+/// The names of a directory's key.
+fn names_of(key: &[u8]) -> Result<Vec<&str>> {
+    let names = key.strip_suffix(&[END]).and_then(|names| std::str::from_utf8(names).ok()).ok_or_else(damaged)?;
+    Ok(names.split(char::from(SEPARATOR)).filter(|name| !name.is_empty()).collect())
+}
+
+/// The last name of an entry's key.
+fn name_of(key: &[u8]) -> Result<&str> {
+    let end = key.iter().position(|byte| *byte == END).ok_or_else(damaged)?;
+    let name = key.get(end + 1 + HASH_BYTES..).ok_or_else(damaged)?;
+    std::str::from_utf8(name).map_err(|_| damaged())
+}
+
+fn damaged() -> Error {
+    Error::internal("the names of an import did not read back as they were written")
+}
+
+/// What a key of the table stands for. In bytes, numbers are little-endian and what is absent is zero:
+///
+/// | byte | entry | attributes |
+/// |---|---|---|
+/// | 0 | its kind: 0 file, 1 directory, 2 symlink | 4, with a mode 5, with a time 6, with both 7 |
+/// | 1 | tsize, 8 bytes | seconds, 8 bytes |
+/// | 9 | size, 8 bytes | mode, 4 bytes; nanoseconds, 4 bytes |
+/// | 17 | binary CID | |
+enum Value {
+    Entry(Entry),
+    Attributes(Attributes),
+}
+
+const KINDS: [EntryKind; 3] = [EntryKind::File, EntryKind::Directory, EntryKind::Symlink];
+const IS_ATTRIBUTES: u8 = 4;
+const HAS_MODE: u8 = 1;
+const HAS_MTIME: u8 = 2;
+
+impl Value {
+    fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Entry(entry) => {
+                let kind = KINDS.iter().position(|kind| *kind == entry.kind).unwrap_or_default() as u8;
+                let sizes = [entry.tsize.to_le_bytes(), entry.size.to_le_bytes()];
+                [&[kind], sizes.as_flattened(), &entry.cid.to_bytes()].concat()
+            }
+            Self::Attributes(Attributes { mode, mtime }) => {
+                let flags = mode.map_or(0, |_| HAS_MODE) | mtime.map_or(0, |_| HAS_MTIME);
+                let mtime = mtime.unwrap_or(Mtime { seconds: 0, nanos: 0 });
+                let rest = [mode.unwrap_or_default().to_le_bytes(), mtime.nanos.to_le_bytes()];
+                [&[IS_ATTRIBUTES | flags], &mtime.seconds.to_le_bytes()[..], rest.as_flattened()].concat()
+            }
+        }
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let (head, cid) = bytes.split_first_chunk::<17>().ok_or_else(damaged)?;
+        let [flags, a @ .., b0, b1, b2, b3, c0, c1, c2, c3] = *head;
+        if flags & IS_ATTRIBUTES != 0 {
+            let mtime = Mtime { seconds: i64::from_le_bytes(a), nanos: u32::from_le_bytes([c0, c1, c2, c3]) };
+            let mode = u32::from_le_bytes([b0, b1, b2, b3]);
+            return Ok(Self::Attributes(Attributes {
+                mode: (flags & HAS_MODE != 0).then_some(mode),
+                mtime: (flags & HAS_MTIME != 0).then_some(mtime),
+            }));
+        }
+        Ok(Self::Entry(Entry {
+            cid: cid_from_bytes(cid)?,
+            tsize: u64::from_le_bytes(a),
+            size: u64::from_le_bytes([b0, b1, b2, b3, c0, c1, c2, c3]),
+            kind: *KINDS.get(usize::from(flags)).ok_or_else(damaged)?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use ipfrs_core::hash::HashFunction;
+    use ipfrs_core::{Block, codec};
+    use ipfrs_unixfs::{BlockSink, ImportOptions, Overrides};
+
+    use super::*;
+
+    struct Nowhere;
+
+    #[async_trait]
+    impl BlockSink for Nowhere {
+        async fn put(&self, _blocks: Vec<Block>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    enum Part {
+        File(String),
+        Directory(&'static str, Attributes),
+    }
+
+    fn file(path: impl Into<String>) -> Part {
+        Part::File(path.into())
+    }
+
+    fn mode(mode: u32) -> Attributes {
+        Attributes { mode: Some(mode), mtime: Some(Mtime { seconds: -1, nanos: 5 }) }
+    }
+
+    fn entry(path: &str) -> Entry {
+        let block = Block::hash(1, codec::RAW, HashFunction::Identity, path.to_owned().into()).unwrap();
+        Entry { cid: *block.cid(), tsize: 3, size: path.len() as u64, kind: EntryKind::File }
+    }
+
+    /// The directories of an import of which `max_bytes` are in memory, in the order in which they are built.
+    async fn build(parts: &[Part], max_bytes: usize, wrap: bool) -> Result<Vec<Added>> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::with_memory(dir.path().to_owned(), max_bytes);
+        for part in parts {
+            match part {
+                Part::File(path) => tree.place(&path.split('/').collect::<Vec<_>>(), &entry(path)).await?,
+                Part::Directory(path, attributes) => {
+                    tree.directory(&path.split('/').collect::<Vec<_>>(), *attributes).await?;
+                }
+            }
+        }
+        assert_eq!(tree.table()?.is_on_disk(), max_bytes != usize::MAX);
+        let overrides = Overrides { attributes: true, ..Overrides::default() };
+        let mut importer = Importer::new(ImportOptions::new(None, overrides).unwrap(), Arc::new(Nowhere));
+        let mut built = Vec::new();
+        while let Some(added) = tree.build_next(&mut importer, |own| own, wrap).await? {
+            built.push(added);
+        }
+        Ok(built)
+    }
+
+    #[tokio::test]
+    async fn a_directory_is_the_same_however_little_of_it_is_in_memory() {
+        let parts: Vec<_> = (0..100_000).map(|i| file(format!("large/{i}"))).collect();
+        let whole = build(&parts, usize::MAX, true).await.unwrap();
+        assert_eq!(whole.iter().map(|added| &*added.name).collect::<Vec<_>>(), ["large", ""]);
+        assert_eq!(build(&parts, 128 * 1024, true).await.unwrap(), whole);
+    }
+
+    #[tokio::test]
+    async fn directories_come_behind_those_in_them_with_what_they_came_with_last() {
+        let nested = (0..1_000).map(|i| file(format!("a/{}/{}/{i}", i % 30, i % 7)));
+        let parts: Vec<_> = [Part::Directory("a/29", mode(0o700)), Part::Directory("empty", mode(0o755))]
+            .into_iter()
+            .chain(nested)
+            .chain([Part::Directory("a/29", mode(0o711)), file("ab/x"), file("file")])
+            .collect();
+        let whole = build(&parts, usize::MAX, false).await.unwrap();
+        for max_bytes in [0, 10_000] {
+            assert_eq!(build(&parts, max_bytes, false).await.unwrap(), whole);
+        }
+        let at = |name: &str| whole.iter().position(|added| added.name == name).unwrap();
+        assert!(at("a/29/1") < at("a/29") && at("a/29") < at("a"));
+        assert_eq!(whole.len(), 30 * 7 + 30 + 3, "no entry at the top is a directory without being one");
+        let earlier: Vec<_> =
+            parts.into_iter().filter(|part| !matches!(part, Part::Directory(_, m) if *m == mode(0o700))).collect();
+        assert_eq!(build(&earlier, usize::MAX, false).await.unwrap(), whole, "the last attributes count");
+    }
+
+    #[tokio::test]
+    async fn names_that_are_taken_are_found_out_in_memory_and_on_disk() {
+        for (parts, message) in [
+            ([file("d/a"), file("d/a")], "\"d/a\" is in the import twice"),
+            ([file("a"), file("a")], "\"a\" is in the import twice"),
+            ([file("d/a"), file("d/a/b")], "\"d/a\" is a file and a directory"),
+            ([file("d/a/b"), file("d/a")], "\"d/a\" is a file and a directory"),
+            ([file("a"), file("a/b")], "\"a\" is a file and a directory"),
+            ([file("d/a"), Part::Directory("d/a", mode(0))], "\"d/a\" is a file and a directory"),
+        ] {
+            for max_bytes in [usize::MAX, 0] {
+                let error = build(&parts, max_bytes, false).await.unwrap_err();
+                assert!(error.to_string().contains(message), "{error} (expected {message})");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_a_directory_only_when_it_is_asked_for() {
+        assert_eq!(build(&[file("a")], usize::MAX, false).await.unwrap(), []);
+        let wrapped = build(&[file("a")], usize::MAX, true).await.unwrap();
+        assert_eq!(wrapped.iter().map(|added| &*added.name).collect::<Vec<_>>(), [""]);
+    }
+}
