@@ -136,6 +136,9 @@ async fn an_unknown_operation_is_404_and_a_malformed_id_400() {
     let gateway = TestGateway::start().await;
     problem(gateway.get("/v1/progress/nothing?wait=0").await, 404, "not_found").await;
     problem(gateway.get("/v1/progress/a%20b").await, 400, "invalid_input").await;
+    let post = gateway.request(Method::POST, "/v1/progress/x").send().await.unwrap();
+    assert!(header(&post, "allow").contains("GET"), "{:?}", post.headers());
+    problem(post, 405, "method_not_allowed").await;
     for wait in ["61", "-1", "soon"] {
         problem(gateway.get(&format!("/v1/progress/x?wait={wait}")).await, 400, "invalid_input").await;
     }

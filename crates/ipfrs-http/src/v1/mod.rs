@@ -14,8 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
-use http::header::ALLOW;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -61,9 +60,8 @@ async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): Or
 
 async fn method_not_allowed(Extension(id): Extension<RequestId>) -> Response {
     let status = StatusCode::METHOD_NOT_ALLOWED;
-    let mut response = problem(status, "method_not_allowed", "use POST", &id, serde_json::Map::new());
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-    response
+    // The router adds `Allow`.
+    problem(status, "method_not_allowed", "the route takes the methods in Allow", &id, serde_json::Map::new())
 }
 
 /// The body of a batch that names blocks.

@@ -77,6 +77,16 @@ impl Uploads {
         self.by_id.lock().get(id).cloned()
     }
 
+    /// Enters an upload that begins, unless `most` others are unfinished.
+    pub(super) fn enter(&self, upload: Arc<Upload>, most: usize) -> bool {
+        let mut by_id = self.by_id.lock();
+        let has_room = by_id.values().filter(|upload| !upload.is_finished()).count() < most;
+        if has_room {
+            by_id.insert(upload.id.clone(), upload);
+        }
+        has_room
+    }
+
     pub(super) fn put(&self, upload: Arc<Upload>) {
         self.by_id.lock().insert(upload.id.clone(), upload);
     }
@@ -143,26 +153,30 @@ impl Upload {
         }
     }
 
-    /// Takes the upload for a request that continues it at `offset`.
-    fn claim(self: &Arc<Self>, offset: u64) -> Result<Claim> {
+    /// Takes the upload for a request that continues it at `offset`; `None` when there is nothing left to do.
+    fn claim(self: &Arc<Self>, offset: u64) -> Result<Option<Claim>> {
         let mut outcome = None;
         self.state.send_if_modified(|state| {
             let why = match state.phase {
                 Phase::Removed => return false,
                 Phase::Receiving | Phase::Settling => "another request is sending to it".to_owned(),
                 _ if state.offset != offset => format!("its offset is {}, not {offset}", state.offset),
-                _ => {
+                Phase::Finished(_) => {
+                    outcome = Some(Ok(false));
+                    return false;
+                }
+                Phase::Waiting => {
                     let is_all_there = offset == self.record.length;
                     state.phase = if is_all_there { Phase::Settling } else { Phase::Receiving };
-                    outcome = Some(Ok(()));
+                    outcome = Some(Ok(true));
                     return true;
                 }
             };
             outcome = Some(Err(Error::new(ErrorKind::Conflict, format!("the upload cannot be continued: {why}"))));
             false
         });
-        outcome.unwrap_or_else(|| Err(unknown(&self.id)))?;
-        Ok(Claim(self.clone()))
+        let is_claimed = outcome.unwrap_or_else(|| Err(unknown(&self.id)))?;
+        Ok(is_claimed.then(|| Claim(self.clone())))
     }
 }
 
@@ -239,13 +253,19 @@ impl Node {
     pub async fn upload_status(&self, id: &str) -> Result<UploadStatus> {
         let upload = self.find_upload(id).await?;
         let mut state = upload.state.subscribe();
-        let state = *state.wait_for(|state| state.phase != Phase::Settling).await.map_err(|_| unknown(id))?;
-        match state.phase {
-            Phase::Removed => Err(unknown(id)),
-            Phase::Waiting if state.offset == upload.record.length => {
-                self.continue_upload(id, state.offset, None, stream::empty()).await
+        loop {
+            let state = *state.wait_for(|state| state.phase != Phase::Settling).await.map_err(|_| unknown(id))?;
+            match state.phase {
+                Phase::Removed => return Err(unknown(id)),
+                Phase::Waiting if state.offset == upload.record.length => {
+                    match self.continue_upload(id, state.offset, None, stream::empty()).await {
+                        // Somebody else imports it: that is waited for.
+                        Err(e) if e.kind() == ErrorKind::Conflict => {}
+                        imported => return imported,
+                    }
+                }
+                _ => return Ok(upload.status(state)),
             }
-            _ => Ok(upload.status(state)),
         }
     }
 
@@ -275,10 +295,7 @@ impl Node {
                 announced.unwrap_or(0)
             )));
         }
-        if upload.is_finished() && offset == length {
-            return Ok(upload.status(*upload.state.borrow()));
-        }
-        let claim = upload.claim(offset)?;
+        let Some(claim) = upload.claim(offset)? else { return Ok(upload.status(*upload.state.borrow())) };
         let node = self.clone();
         // A task of its own: what has arrived is written to its end, whether the client waits for the answer or not.
         let received = tokio::spawn(async move { node.receive(claim, offset, content).await });

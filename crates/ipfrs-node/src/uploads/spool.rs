@@ -97,9 +97,24 @@ impl Spool {
         self.directory.join(format!("{id}.json"))
     }
 
+    /// Makes the directory where it is not there yet.
+    fn make(&self) -> Result<()> {
+        if self.directory.is_dir() {
+            return Ok(());
+        }
+        let made = fs::create_dir(&self.directory).and_then(|()| match self.directory.parent() {
+            Some(repo) => File::open(repo)?.sync_all(),
+            None => Ok(()),
+        });
+        match made {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(failed("cannot make", &self.directory, e)),
+            _ => Ok(()),
+        }
+    }
+
     /// Bytes that can be written.
     pub(super) fn free_bytes(&self) -> Result<u64> {
-        fs::create_dir_all(&self.directory).map_err(|e| failed("cannot make", &self.directory, e))?;
+        self.make()?;
         let system = rustix::fs::statvfs(&self.directory);
         let system = system.map_err(|e| failed("cannot ask for the free space of", &self.directory, e.into()))?;
         Ok(system.f_bavail.saturating_mul(system.f_frsize))
@@ -107,7 +122,7 @@ impl Spool {
 
     /// Makes the files of a new upload.
     pub(super) fn create(&self, id: &str, record: &Record) -> Result<()> {
-        fs::create_dir_all(&self.directory).map_err(|e| failed("cannot make", &self.directory, e))?;
+        self.make()?;
         let part = self.part(id);
         let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
         created.map_err(|e| failed("cannot make", &part, e))?;

@@ -125,14 +125,13 @@ impl Node {
     /// Enters an upload that begins, unless there are too many.
     pub(super) fn enter_upload(&self, upload: &Arc<Upload>) -> Result<()> {
         let most = self.inner.config.upload.max_unfinished;
-        if self.inner.uploads.all().iter().filter(|upload| !upload.is_finished()).count() >= most {
+        if !self.inner.uploads.enter(upload.clone(), most) {
             return Err(Error::new(
                 ErrorKind::RateLimited,
                 format!("{most} uploads are begun and not finished (upload.max_unfinished): finish or end one first"),
             ));
         }
         self.inner.metrics.uploads_unfinished.inc();
-        self.inner.uploads.put(upload.clone());
         Ok(())
     }
 
