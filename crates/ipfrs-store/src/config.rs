@@ -39,6 +39,8 @@ pub struct StoreConfig {
     pub durability: Durability,
     /// Whether every block is compared with its content ID when it is read.
     pub verify_on_read: bool,
+    /// Whether nothing is written: blocks can be read, and neither added nor removed.
+    pub read_only: bool,
 }
 
 impl StoreConfig {
@@ -47,6 +49,12 @@ impl StoreConfig {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
     pub fn validate(&self) -> Result<()> {
+        if self.read_only && self.engine == Engine::Memory {
+            return Err(Error::invalid(
+                "store.read_only = true: a store in memory begins empty, so there would be nothing to read; set \
+                 store.engine = \"pack\"",
+            ));
+        }
         match &self.path {
             Some(path) if path.as_os_str().is_empty() => {
                 Err(Error::invalid("store.path = \"\": give a directory, or leave the key out for the repo itself"))

@@ -37,7 +37,7 @@ pub(super) struct FoundPack {
     pub(super) number: u32,
     /// Where it is.
     pub(super) path: PathBuf,
-    /// Open for reading and writing.
+    /// Open for reading, and for writing unless the store is read-only.
     pub(super) file: File,
     /// Length of the file, in bytes.
     pub(super) len: u32,

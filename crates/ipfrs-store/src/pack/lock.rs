@@ -10,11 +10,16 @@ use rustix::fs::{FlockOperation, flock};
 /// Number of the directory's format. A store of a higher one is refused.
 const FORMAT: u32 = 1;
 
-/// Holds the store for this process until it is dropped. The system frees it when the process ends, however that
-/// happens.
+/// Holds the store for this process, or for those that only read it, until it is dropped. The system frees it when the
+/// process ends, however that happens.
 #[derive(Debug)]
-pub(super) struct StoreLock {
-    file: File,
+pub(super) enum StoreLock {
+    /// Nobody else has the store open.
+    Exclusive(File),
+    /// Nobody writes the store.
+    Shared(File),
+    /// There is no file to lock, and none can be made: then nobody can write the store either.
+    Unneeded,
 }
 
 impl StoreLock {
@@ -38,8 +43,35 @@ impl StoreLock {
             write!(file, "{}\n{}\n", std::process::id(), holder.replace('\n', " "))
         };
         write(&mut file).map_err(|error| cannot("write", &path, error))?;
-        Ok(Self { file })
+        Ok(Self::Exclusive(file))
     }
+
+    /// Shares the lock of the store in `dir` with others that only read it. Changes nothing, unless the file is missing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] names the process that writes the store.
+    pub(super) fn share(dir: &Path) -> Result<Self> {
+        let path = dir.join("lock");
+        let opened = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match OpenOptions::new().read(true).append(true).create(true).open(&path) {
+                    Err(error) if cannot_be_written(&error) => return Ok(Self::Unneeded),
+                    created => created,
+                }
+            }
+            opened => opened,
+        };
+        let mut file = opened.map_err(|error| cannot("open", &path, error))?;
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(Self::Shared(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(held_by_other(dir, &mut file)),
+            Err(error) => Err(cannot("lock", &path, error.into())),
+        }
+    }
+}
+
+fn cannot_be_written(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 impl Drop for StoreLock {
@@ -47,7 +79,12 @@ impl Drop for StoreLock {
         // The name of a holder that is gone would only confuse. The file stays: removing it would let two processes
         // lock two files of the same name. Unlocking is explicit because closing would not do it while a child that
         // is being spawned still has a copy of the descriptor.
-        let released = self.file.set_len(0).and_then(|()| Ok(flock(&self.file, FlockOperation::Unlock)?));
+        let unlock = |file: &File| Ok(flock(file, FlockOperation::Unlock)?);
+        let released = match self {
+            Self::Exclusive(file) => file.set_len(0).and_then(|()| unlock(file)),
+            Self::Shared(file) => unlock(file),
+            Self::Unneeded => Ok(()),
+        };
         if let Err(error) = released {
             tracing::debug!(%error, "the store's lock was not released in order: it ends with the process");
         }
@@ -61,7 +98,8 @@ fn held_by_other(dir: &Path, file: &mut File) -> Error {
     let mut lines = text.lines();
     let who = match (lines.next(), lines.next()) {
         (Some(pid), Some(holder)) => format!("process {pid} ({holder})"),
-        _ => "another process".to_owned(),
+        // Those that share it do not write their names there.
+        _ => "another process, which reads it".to_owned(),
     };
     let message =
         format!("the block store in {} is in use by {who}: stop that process, or talk to its API", dir.display());
@@ -118,6 +156,27 @@ pub(super) fn check_version(dir: &Path) -> Result<()> {
         };
         return write().map_err(|error| cannot("write", &path, error));
     }
+    expect_format(dir, &path, &text)
+}
+
+/// The same for a store that is not to be changed: it must be there.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] when it is not; [`ErrorKind::Unsupported`] names both formats.
+pub(super) fn require_version(dir: &Path) -> Result<()> {
+    let path = dir.join("version");
+    match fs::read_to_string(&path) {
+        Ok(text) if !text.trim().is_empty() => expect_format(dir, &path, &text),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("read", &path, error)),
+        _ => Err(Error::not_found(format!(
+            "there is no block store in {}, and none is made with store.read_only = true: give the path of one, or leave \
+             that key out",
+            dir.display()
+        ))),
+    }
+}
+
+fn expect_format(dir: &Path, path: &Path, text: &str) -> Result<()> {
     match text.trim().parse::<u32>() {
         Ok(FORMAT) => Ok(()),
         Ok(found) => Err(Error::unsupported(format!(
@@ -154,8 +213,12 @@ pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
 /// The error of a file operation in the store, with the remedy where one is known.
 pub(super) fn cannot(action: &str, path: &Path, error: io::Error) -> Error {
     let remedy = match error.kind() {
-        io::ErrorKind::PermissionDenied => " (give this user the right to read and write there)",
-        io::ErrorKind::ReadOnlyFilesystem => " (mount it writable, or give another path)",
+        io::ErrorKind::PermissionDenied => {
+            " (give this user the right to read and write there; to read only, set store.read_only = true)"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            " (mount it writable, or give another path; to read only, set store.read_only = true)"
+        }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => " (make room, then try again)",
         _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => " (raise the limit: ulimit -n)",
         _ => "",

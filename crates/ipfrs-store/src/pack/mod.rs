@@ -5,7 +5,7 @@
 //! * `queue` bounds what waits for the `writer`, which commits `group`s; `changes` are what they change.
 //! * `compaction` gives the room of dead blocks back.
 //! * `lock` keeps other processes away, `recovery` opens what a crash may have left and has the
-//!   index told of it by `replay`, `shared` is what all of them see.
+//!   index told of it by `replay`, `read_only` does so without a write, `shared` is what all of them see.
 //!
 //! **What a crash can leave.** A put that was acknowledged is there afterwards. One that was not, atomic or not, may be
 //! there in part: blocks are named by their content, so whatever verifies may be kept. A put that *failed* leaves
@@ -21,6 +21,7 @@ mod index_file;
 mod lock;
 mod queue;
 mod read;
+mod read_only;
 mod record;
 mod recovery;
 mod replay;
@@ -38,6 +39,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use ipfrs_core::{Block, Cid, Error, Result};
 
+use self::group::again;
 use self::queue::Queue;
 use self::read::Walk;
 use self::shared::Shared;
@@ -63,6 +65,11 @@ pub struct PackOptions {
     /// Whether every block is copied out of its pack and compared with its content ID when it is read. Costs a hash and a
     /// copy for each read; blocks are never slices of mapped files then.
     pub verify_on_read: bool,
+    /// Whether the store is opened without changing anything on the disk, from a file system that cannot be written for
+    /// example. It must be there; several processes may read it, and none can write it meanwhile. What an index is missing
+    /// or damaged in, or is behind with, is kept in memory. Puts and deletions are
+    /// [`Forbidden`](ipfrs_core::ErrorKind).
+    pub read_only: bool,
     /// What another process that wants the store is told about this one, e.g. `ipfrs-cli gateway start`.
     pub holder: String,
 }
@@ -75,6 +82,7 @@ impl Default for PackOptions {
             cache_enabled: true,
             cache_entries: 256 * 1024,
             verify_on_read: false,
+            read_only: false,
             holder: "a program with a block store".to_owned(),
         }
     }
@@ -142,6 +150,9 @@ impl BlockStore for PackStore {
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        if let Err(error) = self.shared.check_writable() {
+            return blocks.iter().map(|_| Err(again(&error))).collect();
+        }
         let admissions: Vec<_> = blocks.iter().map(store::admit).collect();
         if mode == PutMode::Atomic && admissions.iter().any(Result::is_err) {
             return store::refuse_all(admissions);
@@ -163,6 +174,7 @@ impl BlockStore for PackStore {
     }
 
     async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        self.shared.check_writable()?;
         self.queue.delete(&self.shared, cids, &spared).await
     }
 
@@ -179,6 +191,7 @@ impl BlockStore for PackStore {
     }
 
     async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        self.shared.check_writable()?;
         self.compact_packs(options).await
     }
 

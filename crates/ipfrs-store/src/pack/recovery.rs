@@ -14,6 +14,7 @@ use super::changes::{Changes, PackUse};
 use super::file::{FoundPack, Pack, number_of};
 use super::index::{Index, Opened, Position};
 use super::lock::{StoreLock, cannot, check_version, ensure_directory};
+use super::read_only;
 use super::record::CAR_HEADER;
 use super::replay::{Source, replay};
 use super::shared::Shared;
@@ -34,12 +35,15 @@ pub(super) struct Recovered {
 
 /// Opens the store in `dir`, making one where there is none.
 pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
+    if options.read_only {
+        return read_only::open(dir, options);
+    }
     ensure_directory(dir)?;
     let lock = StoreLock::take(dir, &options.holder)?;
     check_version(dir)?;
     let packs_dir = dir.join("packs");
     ensure_directory(&packs_dir)?;
-    let mut found = find_packs(&packs_dir)?;
+    let mut found = find_packs(&packs_dir, false)?;
     let lengths = found.iter().map(|(number, pack)| (*number, pack.len)).collect();
     let index = open_index(&dir.join("index.redb"), &lengths)?;
     forget_removed(&index, &found)?;
@@ -72,7 +76,7 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
 }
 
 /// Lets the index forget the packs that are not there any more. For good, before a new pack can get the number of one.
-fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) -> Result<()> {
+pub(super) fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) -> Result<()> {
     let removed: Vec<_> = index.packs()?.into_keys().filter(|number| !found.contains_key(number)).collect();
     if removed.is_empty() { Ok(()) } else { index.forget(&removed, true) }
 }
@@ -140,7 +144,7 @@ pub(super) fn reopen_index(path: &Path, packs: &[Arc<Pack>]) -> Result<Index> {
 }
 
 /// From where a pack must be replayed; `None` when the index was past it.
-fn replay_start(known: &BTreeMap<u32, PackUse>, number: u32) -> Option<u32> {
+pub(super) fn replay_start(known: &BTreeMap<u32, PackUse>, number: u32) -> Option<u32> {
     match known.last_key_value() {
         Some((last, _)) if number < *last => None,
         Some((last, known)) if number == *last => Some(known.covered),
@@ -148,15 +152,16 @@ fn replay_start(known: &BTreeMap<u32, PackUse>, number: u32) -> Option<u32> {
     }
 }
 
-/// The packs of the directory. A newest one that a crash cut off while it was created is removed.
-fn find_packs(packs_dir: &Path) -> Result<BTreeMap<u32, FoundPack>> {
+/// The packs of the directory. A newest one that a crash cut off while it was created is removed, or left out when nothing
+/// is to be changed.
+pub(super) fn find_packs(packs_dir: &Path, read_only: bool) -> Result<BTreeMap<u32, FoundPack>> {
     let failed = |error| cannot("read", packs_dir, error);
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(packs_dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let Some(number) = path.file_name().and_then(|name| name.to_str()).and_then(number_of) else { continue };
         let failed = |error| cannot("open", &path, error);
-        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed)?;
+        let file = OpenOptions::new().read(true).write(!read_only).open(&path).map_err(failed)?;
         let len = file.metadata().map_err(failed)?.len();
         let len = u32::try_from(len).map_err(|_| {
             Error::corrupt(format!("{} has {len} bytes, more than a pack can have: move it away", path.display()))
@@ -168,8 +173,10 @@ fn find_packs(packs_dir: &Path) -> Result<BTreeMap<u32, FoundPack>> {
         && !begins_as_pack(&newest.get().file).map_err(failed)?
     {
         let newest = newest.remove();
-        tracing::info!(path = %newest.path.display(), "removed a pack whose creation was cut off");
-        fs::remove_file(&newest.path).map_err(|error| cannot("remove", &newest.path, error))?;
+        if !read_only {
+            tracing::info!(path = %newest.path.display(), "removed a pack whose creation was cut off");
+            fs::remove_file(&newest.path).map_err(|error| cannot("remove", &newest.path, error))?;
+        }
     }
     for pack in found.values() {
         if !begins_as_pack(&pack.file).map_err(|error| cannot("read", &pack.path, error))? {
@@ -209,7 +216,7 @@ fn open_index(path: &Path, packs: &BTreeMap<u32, u32>) -> Result<Index> {
 }
 
 /// Why an index that knows `known` is not about `packs`, given by their lengths.
-fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
+pub(super) fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
     for (number, PackUse { covered, live_bytes, .. }) in known {
         match packs.get(number) {
             // One that compaction had emptied: it was being removed.

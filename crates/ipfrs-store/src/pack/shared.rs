@@ -140,6 +140,16 @@ impl Shared {
         }
     }
 
+    /// Refuses every change to a store that is open read-only.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if !self.options.read_only {
+            return Ok(());
+        }
+        let dir = self.dir.display();
+        let message = format!("the block store in {dir} is open read-only (store.read_only): nothing can be changed");
+        Err(Error::new(ErrorKind::Forbidden, message))
+    }
+
     /// Why nothing can be written any more.
     pub(super) fn failed(&self) -> Option<&Error> {
         self.failed.get()
