@@ -9,5 +9,6 @@ mod disk_full;
 mod fixture;
 mod layout;
 mod model;
+mod read_only;
 mod recovery;
 mod truncation;
