@@ -1,4 +1,4 @@
-//! `block/get`, `block/put`, `block/stat`.
+//! `block/get`, `block/put`, `block/rm`, `block/stat`.
 
 use axum::extract::{Request, State};
 use bytes::Bytes;
@@ -45,9 +45,11 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
     Ok(output::object(BlockStat { key: args.render.cid(&cid)?, size }))
 }
 
-/// `block/put[?cid-codec=][&mhtype=][&mhlen=]`: stores each file of a multipart body, or the body itself, as a block.
+/// `block/put[?cid-codec=][&mhtype=][&mhlen=][&pin=]`: stores each file of a multipart body, or the body itself, as a
+/// block; with `pin`, pins it and what is below it.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let format = format(&args)?;
+    let pin = args.bool("pin")?.unwrap_or(false);
     let _room = state.node.room(state.node.config().batch.max_batch_bytes.min(declared_bytes(&request))).await?;
     let blocks = match multipart::boundary(request.headers())? {
         None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
@@ -56,8 +58,37 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     };
     let mut lines = Vec::with_capacity(blocks.len());
     for data in blocks {
-        let (cid, size) = state.node.put_block(PutBlock { data, cid: None, format }).await?;
+        let block = PutBlock { data, cid: None, format };
+        let put = if pin { state.node.put_pinned_block(block).await } else { state.node.put_block(block).await };
+        let (cid, size) = put?;
         lines.push(output::line(&BlockStat { key: args.render.cid(&cid)?, size: size as u64 }));
+    }
+    Ok(output::objects(stream::iter(lines), args.takes_trailers))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct RemovedBlock {
+    hash: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    error: String,
+}
+
+/// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes blocks that no pin leads to. A line for each, with the error where
+/// it stays; with `quiet`, only for those that stay.
+pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
+    let (force, quiet) = (args.bool("force")?.unwrap_or(false), args.bool("quiet")?.unwrap_or(false));
+    let paths = args.required("cid")?.iter().map(|text| ContentPath::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(path) = paths.iter().find(|path| !path.segments().is_empty()) {
+        return Err(Error::invalid(format!("{path} is a path: give the CIDs of the blocks")).into());
+    }
+    let cids: Vec<_> = paths.iter().map(|path| *path.root()).collect();
+    let mut lines = Vec::with_capacity(cids.len());
+    for (cid, outcome) in state.node.remove_blocks(&cids, force).await? {
+        if !quiet || outcome.is_err() {
+            let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();
+            lines.push(output::line(&RemovedBlock { hash: args.render.cid(&cid)?, error }));
+        }
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }

@@ -1,4 +1,5 @@
 //! The Node as front-ends see it.
 #![allow(clippy::unwrap_used)]
 
+mod collection;
 mod listing;

@@ -1,0 +1,270 @@
+//! Collections beside everything that writes, pins and reads.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, poll, stream};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_node::{
+    AddOptions, Attributes, Collected, Collecting, ContentPath, Node, NodeConfig, ObjectKind, PinFilter, PinOptions,
+    Span, StoreConfig,
+};
+use prometheus::Registry;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::{Mutex, mpsc};
+
+/// Variable that says for how many seconds the stress test runs.
+const SECONDS: &str = "IPFRS_STRESS_SECONDS";
+
+/// Things that the stress test adds, pins and lets go.
+const SLOTS: u64 = 48;
+
+/// Pieces that the files are made of; files share them.
+const PIECES: u64 = 64;
+
+const PIECE_BYTES: usize = 16 * 1024;
+
+async fn open(repo: &tempfile::TempDir) -> Node {
+    Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &Registry::new()).await.unwrap()
+}
+
+async fn collect(node: &Node) -> Result<Collected> {
+    let (events, _) = mpsc::channel(1);
+    node.collect(events).await
+}
+
+fn path(cid: Cid) -> ContentPath {
+    ContentPath::new(cid, Vec::new()).unwrap()
+}
+
+fn options() -> AddOptions {
+    AddOptions { chunker: Some(format!("size-{PIECE_BYTES}").parse().unwrap()), ..AddOptions::default() }
+}
+
+fn content(bytes: Bytes) -> impl futures::Stream<Item = Result<Bytes>> + Send + Unpin {
+    stream::iter([Ok(bytes)])
+}
+
+/// Something to add: the pieces of one file, or of several in a directory.
+#[derive(Debug, Clone)]
+struct Thing {
+    files: Vec<Vec<u64>>,
+}
+
+impl Thing {
+    /// One of its pieces is `own`, so that no two things are the same.
+    fn random(random: &mut StdRng, own: u64) -> Self {
+        let files = if random.random_bool(0.7) { 1 } else { random.random_range(2..6) };
+        let mut file = || (0..random.random_range(0..24)).map(|_| random.random_range(0..PIECES)).collect();
+        let mut files: Vec<Vec<_>> = (0..files).map(|_| file()).collect();
+        files[0].push(PIECES + own);
+        Self { files }
+    }
+
+    fn bytes(file: &[u64]) -> Bytes {
+        let mut bytes = Vec::with_capacity(file.len() * PIECE_BYTES);
+        for piece in file {
+            let mut random = [0; PIECE_BYTES];
+            StdRng::seed_from_u64(*piece).fill(&mut random[..]);
+            bytes.extend(random);
+        }
+        bytes.into()
+    }
+
+    async fn add(&self, node: &Node, unpinned: bool) -> Result<Cid> {
+        let mut session = node.add(AddOptions { unpinned, ..options() }).await?;
+        for (number, file) in self.files.iter().enumerate() {
+            let path = if self.files.len() == 1 { "file".to_owned() } else { format!("d/{number}") };
+            session.file(&path, Attributes::default(), content(Self::bytes(file)), |_| {}).await?;
+        }
+        let mut last = None;
+        let root = session.finish(|added| {
+            last = Some(added);
+            Ok(())
+        });
+        Ok(root.await?.or(last).unwrap().cid)
+    }
+
+    /// Reads everything and compares it.
+    async fn check(&self, node: &Node, root: Cid) {
+        for (number, file) in self.files.iter().enumerate() {
+            let path = if self.files.len() == 1 { path(root) } else { path(root).join(&number.to_string()) };
+            let object = node.resolve(path).await.unwrap();
+            let ObjectKind::File(content) = &object.kind else { panic!("{root} is no file") };
+            let span = Span::whole(content.size());
+            let read: Vec<Bytes> = node.read(content, span).try_collect().await.unwrap();
+            assert!(read.concat() == Self::bytes(file), "file {number} of {root} is not what was added");
+        }
+    }
+}
+
+/// A thing and what has become of it. Who works with a slot has it alone; blocks are shared between slots all the same.
+#[derive(Debug)]
+struct Slot {
+    thing: Thing,
+    cid: Option<Cid>,
+    is_pinned: bool,
+}
+
+/// Does one thing with one slot.
+async fn work(node: &Node, slots: &[Mutex<Slot>], random: &mut StdRng) {
+    let mut slot = slots[random.random_range(0..slots.len())].lock().await;
+    match (random.random_range(0..100), slot.cid) {
+        (0..25, _) => {
+            slot.cid = Some(slot.thing.add(node, false).await.unwrap());
+            slot.is_pinned = true;
+        }
+        (25..40, _) => slot.cid = Some(slot.thing.add(node, true).await.unwrap()),
+        (40..60, Some(cid)) => match node.pin(&[path(cid)], &PinOptions::default(), |_| {}).await {
+            Ok(_) => slot.is_pinned = true,
+            // It was collected.
+            Err(e) => assert!(e.kind() == ErrorKind::NotFound && !slot.is_pinned, "{e}"),
+        },
+        (60..80, Some(cid)) if slot.is_pinned => {
+            node.unpin(&[path(cid)], true).await.unwrap();
+            slot.is_pinned = false;
+        }
+        (80..85, Some(cid)) => {
+            let removals = node.remove_blocks(&[cid], true).await.unwrap();
+            assert!(!slot.is_pinned || removals[0].1.is_err(), "{cid} is pinned");
+        }
+        _ => {}
+    }
+    if let (Some(cid), true) = (slot.cid, slot.is_pinned) {
+        slot.thing.check(node, cid).await;
+    }
+}
+
+/// How many blocks these things have, without duplicates.
+async fn blocks_of(things: &[Thing]) -> u64 {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    for thing in things {
+        thing.add(&node, false).await.unwrap();
+    }
+    node.stats().await.unwrap().blocks
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whatever_goes_on_nothing_pinned_is_lost_and_everything_else_is_collected() {
+    let seconds = std::env::var(SECONDS).map_or(10, |seconds| seconds.parse().unwrap());
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    let mut random = StdRng::seed_from_u64(1);
+    let mut slot = |own| Mutex::new(Slot { thing: Thing::random(&mut random, own), cid: None, is_pinned: false });
+    let slots: Arc<Vec<_>> = Arc::new((0..SLOTS).map(&mut slot).collect());
+    let workers: Vec<_> = (0..6)
+        .map(|seed| {
+            let (node, slots, mut random) = (node.clone(), slots.clone(), StdRng::seed_from_u64(100 + seed));
+            tokio::spawn(async move {
+                while Instant::now() < end {
+                    work(&node, &slots, &mut random).await;
+                }
+            })
+        })
+        .collect();
+    let (mut collections, mut removed) = (0, 0);
+    while Instant::now() < end {
+        removed += collect(&node).await.unwrap().removed;
+        collections += 1;
+    }
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    assert!(collections > 2 && removed > 100, "{collections} collections removed {removed} blocks");
+
+    // Most of what is pinned goes, the rest stays whole.
+    let mut kept = Vec::new();
+    for (number, slot) in slots.iter().enumerate() {
+        let slot = slot.lock().await;
+        if let (Some(cid), true) = (slot.cid, slot.is_pinned) {
+            if number % 8 != 0 {
+                node.unpin(&[path(cid)], true).await.unwrap();
+            } else {
+                kept.push((slot.thing.clone(), cid));
+            }
+        }
+    }
+    let before = node.stats().await.unwrap();
+    collect(&node).await.unwrap();
+    let after = node.stats().await.unwrap();
+    let things: Vec<_> = kept.iter().map(|(thing, _)| thing.clone()).collect();
+    assert_eq!(after.blocks, blocks_of(&things).await, "what is kept and nothing else");
+    assert!(after.disk_bytes < before.disk_bytes, "{} of {} bytes are left", after.disk_bytes, before.disk_bytes);
+    node.close().await.unwrap();
+    let node = open(&repo).await;
+    let pins: Vec<_> = node.pins(PinFilter::Recursive).try_collect().await.unwrap();
+    assert_eq!(pins.len(), kept.len());
+    for (thing, cid) in &kept {
+        thing.check(&node, *cid).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_of_what_is_there_unpinned_keeps_it_from_a_collection() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    // More than what an import holds back: most of it has reached the store before the last piece is taken in.
+    let thing = Thing { files: vec![(0..2_000).collect()] };
+    let garbage = thing.add(&node, true).await.unwrap();
+    let blocks = node.stats().await.unwrap().blocks;
+    let mut session = node.add(options()).await.unwrap();
+    session.file("file", Attributes::default(), content(Thing::bytes(&thing.files[0])), |_| {}).await.unwrap();
+    let collected = collect(&node).await.unwrap();
+    assert!(collected.removed < blocks / 2, "{collected:?} of {blocks}");
+    let root = session.finish(|_| Ok(())).await.unwrap().unwrap();
+    assert_eq!(root.cid, garbage);
+    collect(&node).await.unwrap();
+    assert_eq!(node.stats().await.unwrap().blocks, blocks);
+    thing.check(&node, garbage).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pin_that_a_collection_overtakes_is_whole_or_is_none() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    let thing = Thing { files: (0..200).map(|file| vec![file % PIECES, file / PIECES, 7]).collect() };
+    let cid = thing.add(&node, true).await.unwrap();
+    let (paths, options) = ([path(cid)], PinOptions::default());
+    let is_begun = std::sync::atomic::AtomicBool::new(false);
+    let pinning = node.pin(&paths, &options, |_| is_begun.store(true, std::sync::atomic::Ordering::Relaxed));
+    let mut pinning = std::pin::pin!(pinning);
+    // As far as its first blocks.
+    while !is_begun.load(std::sync::atomic::Ordering::Relaxed) {
+        assert!(poll!(pinning.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    collect(&node).await.unwrap();
+    match pinning.await {
+        Ok(_) => thing.check(&node, cid).await,
+        Err(e) => {
+            assert_eq!(e.kind(), ErrorKind::NotFound, "{e}");
+            assert!(node.pins(PinFilter::All).next().await.is_none());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_collection_runs_at_a_time_and_one_that_is_dropped_makes_room() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    for number in 0..3 {
+        Thing { files: vec![vec![number]] }.add(&node, true).await.unwrap();
+    }
+    let (events, mut received) = mpsc::channel(1);
+    let mut first: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(node.collect(events));
+    let begun = async { assert_eq!(received.recv().await, Some(Collecting::Marked(0))) };
+    tokio::select! {
+        _ = &mut first => panic!("it waits for whoever listens"),
+        () = begun => {}
+    }
+    let refused: Error = collect(&node).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+    drop(first);
+    let collected = collect(&node).await.unwrap();
+    assert_eq!((collected.kept, node.stats().await.unwrap().blocks), (0, 0));
+}

@@ -1,0 +1,171 @@
+//! `repo/gc`, `repo/verify`, `repo/stat`, `repo/version`, `block/rm`.
+
+use bytes::Bytes;
+use futures::SinkExt;
+use futures::channel::mpsc;
+use serde_json::json;
+
+use crate::content::{self, assert_same};
+use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
+use crate::multipart::Form;
+use crate::wire::exchange;
+
+/// The CIDs that a collection removed.
+async fn collect(gateway: &TestGateway) -> Vec<String> {
+    let lines = ndjson(gateway.rpc("repo/gc").send().await.unwrap()).await;
+    lines.iter().map(|line| line["Key"]["/"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_removes_what_no_pin_leads_to() {
+    let gateway = TestGateway::start().await;
+    let (kept, shared) = (content::bytes(1_000_000), content::bytes(600_000));
+    let file = gateway.add("", kept.clone()).await;
+    let tree = gateway.add_tree("", &[("d/a", "a"), ("d/e/b", "b")]).await;
+    let direct = gateway.put_block("", "direct").await;
+    gateway.rpc_json(&format!("pin/add?arg={direct}&recursive=false")).await;
+    let needed = gateway.blocks().await;
+    // Begins with leaves of the pinned file.
+    let garbage = gateway.add("pin=false", shared).await;
+    let block = gateway.put_block("", "a block").await;
+    let before = gateway.blocks().await;
+    let removed = collect(&gateway).await;
+    assert_eq!(removed.len() as u64, before - needed);
+    assert_eq!(gateway.blocks().await, needed);
+    for gone in [&garbage, &block] {
+        assert!(removed.contains(gone), "{removed:?}");
+        assert_eq!(gateway.get(&format!("/ipfs/{gone}")).await.status(), 404);
+    }
+    assert_same(&gateway.content(&format!("/ipfs/{file}")).await, &kept, "a pinned file");
+    assert_eq!(gateway.content(&format!("/ipfs/{tree}/e/b")).await, "b");
+    assert_eq!(gateway.rpc_bytes(&format!("block/get?arg={direct}")).await, "direct");
+    assert_eq!(collect(&gateway).await, Vec::<String>::new(), "nothing is left to collect");
+    gateway.rpc_json(&format!("pin/rm?arg={file}&arg={tree}&arg={direct}")).await;
+    let answer = gateway.rpc_bytes("repo/gc?silent=true").await;
+    assert_eq!((answer.as_ref(), gateway.blocks().await), (&b""[..], 0));
+    let metrics = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
+    assert!(metrics.contains("ipfrs_gc_runs_total{outcome=\"done\"} 3"), "{metrics}");
+    assert!(metrics.contains(&format!("ipfrs_gc_removed_blocks_total {before}")), "{metrics}");
+    assert!(metrics.contains("ipfrs_pins 0"), "{metrics}");
+}
+
+/// Changes a byte of what is stored, behind the gateway's back.
+async fn damage(gateway: TestGateway, stored: &[u8]) -> TestGateway {
+    let repo = gateway.stop().await;
+    let pack = repo.path().join("packs/00000001.car");
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let at = bytes.windows(stored.len()).position(|window| window == stored).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&pack, bytes).unwrap();
+    TestGateway::start_on(repo, |_| {}).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_that_cannot_tell_what_a_pin_needs_removes_nothing() {
+    let gateway = TestGateway::start().await;
+    let tree = gateway.add_tree("", &[("d/e/a", "a"), ("d/b", "b")]).await;
+    let links = gateway.rpc_json(&format!("ls?arg={tree}")).await;
+    let inner = links["Objects"][0]["Links"][1]["Hash"].as_str().unwrap().to_owned();
+    gateway.put_block("", "garbage").await;
+    let before = gateway.blocks().await;
+    let node = gateway.rpc_bytes(&format!("block/get?arg={inner}")).await;
+    let gateway = damage(gateway, &node).await;
+    let message = rpc_failure(gateway.rpc("repo/gc").send().await.unwrap()).await;
+    for part in [&tree, &inner, "nothing was removed"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(gateway.blocks().await, before);
+    let answer = exchange(&gateway, "POST /api/v0/pin/verify HTTP/1.1\r\nContent-Length: 0").await;
+    let verified: serde_json::Value = serde_json::from_str(&answer.text()).unwrap();
+    assert_eq!((&verified["Cid"], &verified["BadNodes"][0]["Cid"]), (&json!(tree), &json!(inner)), "{verified}");
+    gateway.rpc_json(&format!("pin/rm?arg={tree}")).await;
+    assert_eq!(collect(&gateway).await.len() as u64, before, "without the pin all of it is garbage");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_spares_an_upload_that_is_under_way() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(24 * 1024 * 1024);
+    let (mut sender, pieces) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
+    let request = gateway.rpc("add?raw-leaves=true").header("content-type", "application/octet-stream");
+    let upload = tokio::spawn(request.body(reqwest::Body::wrap_stream(pieces)).send());
+    let first = content.slice(..20 * 1024 * 1024);
+    for piece in 0..first.len() / 65_536 {
+        sender.send(Ok(first.slice(piece * 65_536..(piece + 1) * 65_536))).await.unwrap();
+    }
+    // The import sends what it has gathered to the store in batches.
+    while gateway.blocks().await == 0 {
+        tokio::task::yield_now().await;
+    }
+    let garbage = gateway.put_block("", "garbage before").await;
+    let before = gateway.blocks().await;
+    let removed = collect(&gateway).await;
+    assert!(gateway.blocks().await >= before - 1, "{removed:?}");
+    assert!(!removed.iter().any(|cid| *cid != garbage), "{removed:?}");
+    sender.send(Ok(content.slice(20 * 1024 * 1024..))).await.unwrap();
+    drop(sender);
+    let file = hash_of(ndjson(upload.await.unwrap().unwrap()).await.last().unwrap());
+    collect(&gateway).await;
+    assert_same(&gateway.content(&format!("/ipfs/{file}")).await, &content, "the upload is whole");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_of_a_collection_ends_with_a_summary() {
+    let gateway = TestGateway::start().await;
+    gateway.add("", "kept").await;
+    let garbage = gateway.add("pin=false", "garbage").await;
+    let lines = ndjson(gateway.rpc("repo/gc?progress=true").send().await.unwrap()).await;
+    let phases: Vec<_> = lines.iter().filter_map(|line| line["Phase"].as_str()).collect();
+    assert_eq!(phases, ["mark", "sweep", "compact"]);
+    assert!(lines.contains(&json!({"Key": {"/": garbage}})), "{lines:?}");
+    let summary = lines.last().unwrap();
+    assert_eq!((&summary["KeptBlocks"], &summary["RemovedBlocks"]), (&json!(1), &json!(1)), "{summary}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_goes_only_when_no_pin_leads_to_it() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("raw-leaves=true", content::bytes(600_000)).await;
+    let links = gateway.rpc_json(&format!("ls?arg={file}")).await;
+    let leaf = links["Objects"][0]["Links"][0]["Hash"].as_str().unwrap().to_owned();
+    let free = gateway.put_block("", "free").await;
+    let absent = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";
+    let rm = async |query: String| ndjson(gateway.rpc(&format!("block/rm?{query}")).send().await.unwrap()).await;
+    let lines = rm(format!("arg={file}&arg={leaf}&arg={free}&arg={absent}")).await;
+    assert_eq!(lines[0], json!({"Hash": file, "Error": "pinned: recursive"}));
+    assert_eq!(lines[1], json!({"Hash": leaf, "Error": format!("pinned via {file}")}));
+    assert_eq!(lines[2], json!({"Hash": free}));
+    assert!(lines[3]["Error"].as_str().unwrap().contains("is not in this store"), "{lines:?}");
+    assert_eq!(rm(format!("arg={absent}&force=true")).await, [json!({"Hash": absent})]);
+    assert_eq!(rm(format!("arg={absent}&force=true&quiet=true")).await, Vec::<serde_json::Value>::new());
+    assert_eq!(gateway.get(&format!("/ipfs/{free}")).await.status(), 404);
+    assert_eq!(gateway.content(&format!("/ipfs/{file}")).await.len(), 600_000);
+    let message = rpc_failure(gateway.rpc(&format!("block/rm?arg={file}/name")).send().await.unwrap()).await;
+    assert!(message.contains("is a path"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verifying_the_repo_names_every_corrupt_block() {
+    let gateway = TestGateway::start().await;
+    let marker = b"this text is in the pack as it is";
+    let (bad, good) = (gateway.put_block("", &marker[..]).await, gateway.put_block("", "good").await);
+    let lines = ndjson(gateway.rpc("repo/verify").send().await.unwrap()).await;
+    let last = lines.last().unwrap();
+    assert_eq!(last, &json!({"Msg": "verify complete, all blocks validated.", "Progress": 0}));
+    assert!(lines.contains(&json!({"Msg": "", "Progress": 2})), "{lines:?}");
+    let gateway = damage(gateway, marker).await;
+    let answer = exchange(&gateway, "POST /api/v0/repo/verify HTTP/1.1\r\nContent-Length: 0\r\nTE: trailers").await;
+    let text = String::from_utf8(answer.body).unwrap();
+    assert!(text.contains(&format!("block {bad} was corrupt")) && !text.contains(&good), "{text}");
+    assert!(text.contains("some blocks were corrupt") && text.contains("\"Progress\":2"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_repo_tells_its_size_and_version() {
+    let gateway = TestGateway::start().await;
+    gateway.add_form("", Form::new().file("f", content::bytes(300_000))).await;
+    let (stat, size) = (gateway.rpc_json("repo/stat").await, gateway.rpc_json("repo/stat?size-only=true").await);
+    assert!(stat["NumObjects"].as_u64() == Some(3) && stat["RepoSize"].as_u64().unwrap() > 300_000, "{stat}");
+    assert_eq!(size.as_object().unwrap().keys().collect::<Vec<_>>(), ["RepoSize", "StorageMax"]);
+    assert_eq!(gateway.rpc_json("repo/version").await, json!({"Version": "1"}));
+}

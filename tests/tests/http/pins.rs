@@ -1,0 +1,183 @@
+//! `pin/add`, `pin/ls`, `pin/rm`, `pin/update`, `pin/verify`, and what `add` pins.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::content;
+use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
+use crate::missing_blocks::without_some_leaves;
+use crate::multipart::Form;
+
+/// What is pinned: CID to type and name.
+async fn pins(gateway: &TestGateway, query: &str) -> BTreeMap<String, (String, String)> {
+    let answer = gateway.rpc_json(&format!("pin/ls?{query}")).await;
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let keys = answer["Keys"].as_object().unwrap();
+    keys.iter().map(|(cid, pin)| (cid.clone(), (text(&pin["Type"]), text(&pin["Name"])))).collect()
+}
+
+async fn pinned(gateway: &TestGateway, kind: &str) -> Vec<String> {
+    pins(gateway, &format!("type={kind}")).await.into_keys().collect()
+}
+
+/// The message of a command that fails.
+async fn failure(gateway: &TestGateway, command: &str) -> String {
+    rpc_failure(gateway.rpc(command).send().await.unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_added_is_pinned_at_its_top_unless_it_is_not_to_be() {
+    let gateway = TestGateway::start().await;
+    gateway.add("pin=false", "unpinned").await;
+    gateway.add("only-hash=true", "not stored").await;
+    assert_eq!(pinned(&gateway, "all").await, Vec::<String>::new());
+    let file = gateway.add("pin-name=a%20name", "a file").await;
+    assert_eq!(pins(&gateway, "names=true").await[&file], ("recursive".into(), "a name".into()));
+    gateway.rpc_json(&format!("pin/rm?arg={file}")).await;
+    let tree = Form::new().file("one", "1").file("d/two", "2").file("d/e/three", "3").symlink("link", "one");
+    let mut roots: Vec<_> = gateway
+        .add_form("", tree)
+        .await
+        .iter()
+        .filter(|line| {
+            let name = line["Name"].as_str().unwrap();
+            !name.contains('/')
+        })
+        .map(hash_of)
+        .collect();
+    roots.sort();
+    assert_eq!((pinned(&gateway, "recursive").await, roots.len()), (roots, 3));
+    let wrapped = gateway.add_tree("wrap-with-directory=true", &[("x", "x"), ("y/z", "z")]).await;
+    let (all, after) = (pinned(&gateway, "recursive").await, gateway.rpc_json("pin/ls?type=recursive").await);
+    assert!(all.contains(&wrapped) && all.len() == 4, "only the directory that wraps them: {after}");
+    let message = failure(&gateway, "add?pin=false&pin-name=x").await;
+    assert!(message.contains("argument") || message.contains("pin-name"), "{message}");
+    let repo = gateway.stop().await;
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(pinned(&gateway, "recursive").await, all, "after a restart");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pin_of_a_dag_with_a_missing_block_names_it_and_changes_nothing() {
+    for options in ["pin=false", "pin=false&raw-leaves=true&cid-version=0"] {
+        let (gateway, cid) = without_some_leaves(options, &[0, 1, 3]).await;
+        let root = gateway.rpc_json(&format!("ls?arg={cid}")).await;
+        let missing = root["Objects"][0]["Links"][2]["Hash"].as_str().unwrap();
+        let other = gateway.add("pin=false", "other").await;
+        let message = failure(&gateway, &format!("pin/add?arg={other}&arg={cid}")).await;
+        assert!(message.contains(missing) && message.contains(&cid), "{message}");
+        assert_eq!(pinned(&gateway, "all").await, Vec::<String>::new(), "{options}");
+        let directly = gateway.rpc_json(&format!("pin/add?arg={cid}&recursive=false")).await;
+        assert_eq!(directly, json!({"Pins": [cid]}), "one block needs no other");
+        let message = failure(&gateway, &format!("pin/add?arg={missing}&recursive=false")).await;
+        assert!(message.contains(missing), "{message}");
+        assert_eq!(pinned(&gateway, "direct").await, [cid.as_str()]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listings_tell_direct_recursive_and_indirect_pins() {
+    let gateway = TestGateway::start().await;
+    let tree = gateway.add_tree("pin-name=tree", &[("d/a", "aaa"), ("d/b", "bbb")]).await;
+    let links = gateway.rpc_json(&format!("ls?arg={tree}")).await;
+    let [a, b] = [0, 1].map(|i| links["Objects"][0]["Links"][i]["Hash"].as_str().unwrap().to_owned());
+    let direct = gateway.add("pin=false", "direct").await;
+    gateway.rpc_json(&format!("pin/add?arg={direct}&recursive=false&name=one")).await;
+    gateway.rpc_json(&format!("pin/add?arg=/ipfs/{tree}/b&recursive=false")).await;
+    let kinds = pins(&gateway, "").await.into_iter().map(|(cid, (kind, name))| (cid, kind, name));
+    let mut expected: Vec<_> = [(&tree, "recursive"), (&direct, "direct"), (&b, "direct"), (&a, "indirect")]
+        .map(|(cid, kind)| (cid.clone(), kind.to_owned(), String::new()))
+        .into();
+    expected.sort();
+    assert_eq!(kinds.collect::<Vec<_>>(), expected);
+    assert_eq!(pinned(&gateway, "indirect").await, [a.as_str()], "one that is pinned itself is not indirect");
+    let named = pins(&gateway, "name=re").await;
+    assert_eq!(named.into_iter().collect::<Vec<_>>(), [(tree.clone(), ("recursive".into(), "tree".into()))]);
+    let lines = ndjson(gateway.rpc("pin/ls?type=direct&stream=true&names=true").send().await.unwrap()).await;
+    assert_eq!(lines.len(), 2);
+    assert!(lines.contains(&json!({"Cid": direct, "Name": "one", "Type": "direct"})), "{lines:?}");
+    let through = gateway.rpc_json(&format!("pin/ls?arg=/ipfs/{tree}/a")).await;
+    assert_eq!(through["Keys"][&a]["Type"], format!("indirect through {tree}"));
+    for (query, path) in [(format!("arg={direct}&type=recursive"), &direct), (format!("arg={a}&type=direct"), &a)] {
+        let message = failure(&gateway, &format!("pin/ls?{query}")).await;
+        assert!(message.contains(path.as_str()) && message.contains("is not pinned"), "{message}");
+    }
+    let message = failure(&gateway, "pin/ls?type=wrong").await;
+    assert!(message.contains("must be one of"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pins_are_removed_renamed_and_replaced_as_kubo_does() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("pin=false", content::bytes(300_000)).await;
+    let message = failure(&gateway, &format!("pin/rm?arg={file}")).await;
+    assert!(message.contains("not pinned or pinned indirectly"), "{message}");
+    for (command, expected) in [
+        (format!("pin/add?arg={file}&recursive=false"), ("direct", "")),
+        (format!("pin/add?arg={file}&name=n"), ("recursive", "n")),
+        (format!("pin/add?arg={file}&name=m"), ("recursive", "m")),
+    ] {
+        assert_eq!(gateway.rpc_json(&command).await, json!({"Pins": [file]}));
+        let now = pins(&gateway, "names=true").await;
+        assert_eq!((now[&file].0.as_str(), now[&file].1.as_str()), expected, "{command}");
+    }
+    let message = failure(&gateway, &format!("pin/add?arg={file}&recursive=false")).await;
+    assert!(message.contains("already pinned recursively"), "{message}");
+    let message = failure(&gateway, &format!("pin/rm?arg={file}&recursive=false")).await;
+    assert!(message.contains("is pinned recursively"), "{message}");
+    let next = gateway.add("pin=false", content::bytes(400_000)).await;
+    let updated = gateway.rpc_json(&format!("pin/update?arg={file}&arg={next}&unpin=false")).await;
+    assert_eq!(updated, json!({"Pins": [file, next]}));
+    assert_eq!(pins(&gateway, "type=recursive&names=true").await[&next], ("recursive".into(), "m".into()));
+    gateway.rpc_json(&format!("pin/update?arg={file}&arg={next}")).await;
+    assert_eq!(pinned(&gateway, "recursive").await, [next.as_str()]);
+    let message = failure(&gateway, &format!("pin/update?arg={file}&arg={next}")).await;
+    assert!(message.contains("not pinned recursively"), "{message}");
+    let removed = gateway.rpc_json(&format!("pin/rm?arg={next}")).await;
+    assert_eq!(removed, json!({"Pins": [next]}));
+    assert_eq!(gateway.rpc_json("pin/ls").await, json!({"Keys": {}}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_is_pinned_when_it_is_put_brings_its_links_along() {
+    let gateway = TestGateway::start().await;
+    let leaf = gateway.put_block("pin=true", "leaf").await;
+    assert_eq!(pinned(&gateway, "recursive").await, [leaf.as_str()]);
+    // {"l": link to a block that is not here}
+    let mut node = vec![0xa1, 0x61, b'l', 0xd8, 0x2a, 0x58, 0x25, 0x00, 0x01, 0x55, 0x12, 0x20];
+    node.extend([7; 32]);
+    let refused = gateway.post_form("block/put?cid-codec=dag-cbor&pin=true", Form::new().file("b", &node)).await;
+    let message = rpc_failure(refused).await;
+    assert!(message.contains("cannot pin"), "{message}");
+    assert_eq!(pinned(&gateway, "recursive").await, [leaf.as_str()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_lines_come_before_the_pins() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("pin=false", content::bytes(3_000_000)).await;
+    let lines = ndjson(gateway.rpc(&format!("pin/add?arg={file}&progress=true")).send().await.unwrap()).await;
+    let (last, progress) = lines.split_last().unwrap();
+    assert_eq!(last, &json!({"Pins": [file]}));
+    assert!(progress.iter().all(|line| line["Progress"].is_u64()), "{lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verifying_pins_names_what_each_is_missing() {
+    let gateway = TestGateway::start().await;
+    let whole = gateway.add("", content::bytes(100)).await;
+    let broken = gateway.add("raw-leaves=true", content::bytes(600_000)).await;
+    assert_eq!(gateway.rpc_bytes("pin/verify").await, "", "whole pins are not told");
+    let links = gateway.rpc_json(&format!("ls?arg={broken}")).await;
+    let leaf = links["Objects"][0]["Links"][1]["Hash"].as_str().unwrap().to_owned();
+    // A pinned block is removed only when its pin is not known.
+    gateway.rpc_json(&format!("pin/rm?arg={broken}")).await;
+    gateway.rpc_json(&format!("block/rm?arg={leaf}")).await;
+    let message = failure(&gateway, &format!("pin/add?arg={broken}")).await;
+    assert!(message.contains(&leaf), "{message}");
+    let lines = ndjson(gateway.rpc("pin/verify?verbose=true").send().await.unwrap()).await;
+    assert_eq!(lines, [json!({"Cid": whole, "Ok": true})]);
+    let message = failure(&gateway, "pin/verify?verbose=true&quiet=true").await;
+    assert!(message.contains("cannot be used at the same time"), "{message}");
+}
