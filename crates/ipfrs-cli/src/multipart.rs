@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Result, anyhow, bail};
 use axum::body::Body;
 use bytes::Bytes;
-use futures::stream;
+use futures::{TryStreamExt, stream};
 use tokio::sync::mpsc;
 
 use crate::api::escape;
@@ -85,6 +85,14 @@ impl Upload {
         let pieces =
             stream::unfold(receiver, |mut receiver| async { receiver.recv().await.map(|piece| (piece, receiver)) });
         Self { boundary, body: Some(Body::from_stream(pieces)), failure }
+    }
+
+    /// The same, telling `progress` of all bytes on their way.
+    pub(crate) fn counted(mut self, progress: &Progress) -> Self {
+        let progress = progress.clone();
+        let count = move |piece: &Bytes| progress.done(piece.len() as u64);
+        self.body = self.body.map(|body| Body::from_stream(body.into_data_stream().inspect_ok(count)));
+        self
     }
 
     pub(crate) fn content_type(&self) -> String {

@@ -29,6 +29,7 @@ mod observability;
 mod pins;
 mod progress;
 mod rpc_blocks;
+mod rpc_get;
 mod rpc_files;
 mod rpc_protocol;
 mod sockets;

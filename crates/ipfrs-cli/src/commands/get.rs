@@ -25,10 +25,15 @@ const MAX_DEPTH: usize = 128;
 
 pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<()> {
     let kind = api.kind(&args.path).await?;
-    let target = target(args)?;
-    let stage = Stage::new(&target, kind == Kind::File)?;
+    let one_file = OneFile::of(args, &kind);
+    let target = target(args, one_file.as_ref())?;
+    let stage = Stage::new(&target, kind == Kind::File || one_file.is_some())?;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
+        if let Some(one_file) = &one_file {
+            let mut answer = api.call("get", one_file.query(args), None).await?;
+            return stage.save(&mut answer, &progress).await;
+        }
         match kind {
             Kind::File => fetch_file(api, &args.path, &stage.root(), &progress, false).await,
             Kind::Symlink => link(&api.link_target(&args.path).await?, &stage.root()).await,
@@ -51,12 +56,48 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
 }
 
 /// The last part of the path, here; within the directory that -o names, if there is one.
-fn target(args: &GetArgs) -> Result<PathBuf> {
+fn target(args: &GetArgs, one_file: Option<&OneFile>) -> Result<PathBuf> {
     let last = args.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
-    match &args.output {
+    let target = match &args.output {
         None => inside(Path::new(""), last),
         Some(output) if output.is_dir() => inside(output, last),
         Some(output) => Ok(output.clone()),
+    };
+    let target = target?;
+    Ok(match one_file {
+        Some(one_file) => one_file.named(target),
+        None => target,
+    })
+}
+
+/// What is saved as one file whatever it is: a TAR archive, compressed or not, or a compressed file.
+struct OneFile {
+    is_archive: bool,
+    is_compressed: bool,
+}
+
+impl OneFile {
+    fn of(args: &GetArgs, kind: &Kind) -> Option<Self> {
+        let is_archive = args.archive || (args.compress && *kind != Kind::File);
+        (is_archive || args.compress).then_some(Self { is_archive, is_compressed: args.compress })
+    }
+
+    fn query(&self, args: &GetArgs) -> Query {
+        let query = Query::new().with("arg", &args.path).with("archive", self.is_archive);
+        query.with("compress", self.is_compressed).with_some("compression-level", args.compression_level)
+    }
+
+    /// `target` with the endings that say what it is, as far as they are missing.
+    fn named(&self, target: PathBuf) -> PathBuf {
+        let mut name = target.into_os_string();
+        let ends_with = |name: &OsStr, ending: &str| name.as_bytes().ends_with(ending.as_bytes());
+        if self.is_archive && !ends_with(&name, ".tar") && !ends_with(&name, ".tar.gz") {
+            name.push(".tar");
+        }
+        if self.is_compressed && !ends_with(&name, ".gz") {
+            name.push(".gz");
+        }
+        name.into()
     }
 }
 

@@ -9,8 +9,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
 
+use crate::answer::Answer;
 use crate::output::printable;
+use crate::progress::Progress;
 
 /// A directory beside the target, removed with everything in it unless its content was moved to the target.
 #[derive(Debug)]
@@ -39,6 +43,20 @@ impl Stage {
     /// Where the root is built.
     pub(super) fn root(&self) -> PathBuf {
         self.directory.join("root")
+    }
+
+    /// Makes a file of an answer the root.
+    pub(super) async fn save(&self, answer: &mut Answer, progress: &Progress) -> Result<()> {
+        let failed = |e| anyhow!("cannot write {}: {e}", self.target.display());
+        if let Some(bytes) = answer.expected_bytes() {
+            progress.expect(bytes);
+        }
+        let mut file = File::create_new(self.root()).await.map_err(failed)?;
+        while let Some(bytes) = answer.next().await? {
+            file.write_all(&bytes).await.map_err(failed)?;
+            progress.done(bytes.len() as u64);
+        }
+        file.flush().await.map_err(failed)
     }
 
     /// Moves the root to the target.

@@ -2,8 +2,10 @@
 // Helpers of tests may unwrap as tests do.
 #![allow(clippy::unwrap_used)]
 
+mod archives;
 mod configuration;
 mod content;
+mod dag;
 mod daemon;
 mod harness;
 mod help;

@@ -1,0 +1,93 @@
+//! Whole DAGs in files, with a daemon and without one.
+
+use std::fs;
+
+use crate::harness::{Place, content_of, noise};
+
+/// The root of a tree that was added.
+fn add(place: &Place, name: &str) -> String {
+    place.ok(&["add", "-rQ", name])
+}
+
+/// Where the header of a CAR ends, and each of its sections.
+fn ends(car: &[u8]) -> Vec<usize> {
+    let (mut ends, mut at) = (Vec::new(), 0);
+    while at < car.len() {
+        let digits = car[at..].iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
+        let len = car[at..at + digits].iter().rev().fold(0, |len, byte| len << 7 | usize::from(byte & 0x7f));
+        at += digits + len;
+        ends.push(at);
+    }
+    ends
+}
+
+fn left_behind(place: &Place) -> usize {
+    let names = fs::read_dir(place.path("")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("partial")).count()
+}
+
+#[test]
+fn a_dag_goes_through_a_file_into_another_repo() {
+    let (here, there) = (Place::new(), Place::new());
+    here.tree("tree");
+    let root = add(&here, "tree");
+    here.write("out.car", b"old");
+    assert_eq!(here.ok(&["dag", "export", &root, "-o", "out.car"]), "saved out.car");
+    let car = fs::read(here.path("out.car")).unwrap();
+    let daemon = here.start(&[]);
+    assert!(here.run(&["dag", "export", &format!("/ipfs/{root}")]).stdout == car, "the same from a daemon");
+    assert!(here.run(&["dag", "export", &root, "-o", "-"]).stdout == car);
+    drop(daemon);
+
+    there.write("in.car", &car);
+    let printed = there.ok(&["dag", "import", "--stats", "in.car"]);
+    let (pinned, stats) = printed.split_once('\n').unwrap();
+    assert_eq!(pinned, format!("Pinned root\t{root}\tsuccess"));
+    assert!(stats.starts_with("Imported ") && stats.contains(" blocks ("), "{stats}");
+    there.ok(&["get", &root, "-o", "tree"]);
+    assert_eq!(content_of(&there.path("tree")), content_of(&here.path("tree")));
+
+    let daemon = there.start(&[]);
+    let from_input = there.run_with_input(&["dag", "import", "--json", "--pin-roots=false", "--stats", "-"], &car);
+    let stats: String = from_input.text().to_owned();
+    assert!(stats.starts_with(r#"{"Stats":{"BlockCount":"#), "{from_input:?}");
+    assert_eq!(there.ok(&["dag", "import", "--silent", "--stats", "in.car", "in.car"]), "");
+    drop(daemon);
+}
+
+#[test]
+fn what_is_not_whole_is_said_and_leaves_nothing_behind() {
+    let (here, there) = (Place::new(), Place::new());
+    here.write("file", &noise(600_000));
+    let root = add(&here, "file");
+    here.ok(&["dag", "export", &root, "-o", "out.car"]);
+    let car = fs::read(here.path("out.car")).unwrap();
+    there.write("cut.car", &car[..car.len() - 5]);
+    let message = there.fails(&["dag", "import", "cut.car"]);
+    assert!(message.contains("cut.car: section at byte ") && message.contains("the CAR is cut off"), "{message}");
+    there.write("part.car", &car[..ends(&car)[2]]);
+    let message = there.fails(&["dag", "import", "part.car"]);
+    assert!(message.contains(&format!("the root {root} was not pinned")), "{message}");
+    let message = there.fails(&["dag", "export", &root, "-o", "out.car"]);
+    assert!(message.contains("is not in this store"), "{message}");
+    assert!(!there.path("out.car").exists());
+    assert_eq!(left_behind(&there), 0);
+    assert!(there.fails(&["dag", "export", "Qmnonsense"]).contains("invalid CID"));
+    assert!(there.fails(&["dag", "import", "missing.car"]).contains("cannot read missing.car"));
+}
+
+#[test]
+fn stat_counts_blocks_and_bytes() {
+    let place = Place::new();
+    place.write("file", &noise(600_000));
+    place.write("start", &noise(600_000)[..524_288]);
+    let ids = place.ok(&["add", "-q", "--cid-version=1", "file", "start"]);
+    let ids: Vec<_> = ids.lines().collect();
+    let printed = place.ok(&["dag", "stat", ids[0], ids[1]]);
+    let lines: Vec<_> = printed.lines().collect();
+    assert!(lines[0].starts_with(&format!("{} 4 blocks, ", ids[0])), "{printed}");
+    assert!(lines[1].starts_with(&format!("{} 3 blocks, ", ids[1])), "{printed}");
+    assert!(lines[2].starts_with("total: 5 blocks, ") && lines[2].contains("; 524288 bytes shared"), "{printed}");
+    let json = place.ok(&["dag", "stat", "--json", ids[0]]);
+    assert!(json.starts_with(r#"{"UniqueBlocks":4,"TotalSize":"#), "{json}");
+}
