@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use futures::StreamExt;
 use ipfrs_core::{Block, ErrorKind};
 use ipfrs_store::{BlockStore, PackOptions, PackStore, Stored};
+use rand::Rng;
 
 use crate::fixture::{
-    assert_holds, assert_lacks, child_dir, cids, listed, open_small, put_all, random_block, random_blocks, small_packs,
-    sorted, spawn_child,
+    assert_holds, assert_lacks, child_dir, cids, listed, numbered, open_small, put_all, random_block, random_blocks,
+    small_packs, sorted, spawn_child,
 };
 
 /// Bytes that a raw sha2-256 block of up to 16 KiB has in front of its data: a varint of 2 and a CID of 36.
@@ -97,6 +98,37 @@ async fn a_lost_or_damaged_index_is_rebuilt_with_the_same_content() {
         assert_holds(&store, kept).await;
         assert_holds(&store, &gone[..5]).await;
         assert_lacks(&store, &gone[5..]).await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_was_changed_anywhere_is_rebuilt_with_the_same_content() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let (kept, gone) = (numbered(0..1_500), numbered(1_500..2_000));
+    put_all(&store, &kept).await;
+    put_all(&store, &gone).await;
+    store.delete_many(&cids(&gone)).await.unwrap();
+    store.close().await.unwrap();
+    let whole = fs::read(dir.path().join("index.redb")).unwrap();
+    let names = sorted(cids(&kept));
+    for round in 0..60 {
+        let mut hurt = whole.clone();
+        let mut rng = rand::rng();
+        if round % 4 == 0 {
+            hurt.truncate(rng.random_range(0..whole.len()));
+        } else {
+            for _ in 0..rng.random_range(1..20) {
+                let at = rng.random_range(0..hurt.len());
+                hurt[at] ^= 1 << rng.random_range(0..8);
+            }
+        }
+        hurt_index(dir.path(), Some(&hurt));
+        let store = open_small(dir.path());
+        assert_eq!(listed(&store).await, names, "round {round}");
+        assert_holds(&store, &kept).await;
+        assert_eq!(store.stats().await.unwrap().blocks, 1_500);
         store.close().await.unwrap();
     }
 }

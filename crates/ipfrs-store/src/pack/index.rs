@@ -33,6 +33,10 @@ const FORMAT: u64 = 2;
 /// Memory that redb may use for pages, in bytes.
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
 
+/// An index of at most this size, of about a million blocks, is compared with its checksums when it is opened: that takes
+/// some tenths of a second. For larger ones, opening would take too long.
+const CHECK_BYTES: u64 = 256 * 1024 * 1024;
+
 /// How far a pack is covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
@@ -97,7 +101,11 @@ impl Index {
         let opened = catch_unwind(AssertUnwindSafe(|| {
             let sealed = Arc::new(AtomicBool::new(false));
             let file = IndexFile::new(file, Arc::clone(&sealed));
-            let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file)?;
+            let is_checked = file.len()? <= CHECK_BYTES;
+            let mut database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file)?;
+            if is_checked && !database.check_integrity()? {
+                return Err(redb::Error::Corrupted("its checksums do not match".to_owned()));
+            }
             let index = Self { database, path: path.to_owned(), sealed };
             let format = index.prepare()?;
             Ok::<_, redb::Error>((index, format))
