@@ -166,7 +166,7 @@ async fn options_that_are_not_known_or_change_nothing_are_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn options_that_would_change_the_result_and_are_not_offered_are_refused_by_name() {
     let gateway = TestGateway::start().await;
-    for option in ["nocopy=true", "to-files=/x", "pin-name=x", "hash=sha1"] {
+    for option in ["nocopy=true", "to-files=/x", "hash=sha1"] {
         let response = gateway.post_form(&format!("add?{option}"), Form::new().file("a", "a")).await;
         let message = rpc_failure(response).await;
         let (name, value) = option.split_once('=').unwrap();

@@ -11,6 +11,9 @@ mod ls;
 mod multipart;
 mod node;
 mod output;
+mod pin;
+mod repo;
+mod working;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -35,17 +38,26 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/ls", any(ls::ls))
         .route("/block/get", any(block::get))
         .route("/block/put", any(block::put))
+        .route("/block/rm", any(block::rm))
         .route("/block/stat", any(block::stat))
-        .route("/id", any(node::id))
-        .route("/version", any(node::version))
-        .route("/stats/bw", any(node::bandwidth))
-        .route("/stats/repo", any(node::repo))
         .route("/dag/export", any(dag::export))
         .route("/dag/import", any(dag::import))
         .route("/dag/resolve", any(dag::resolve))
         .route("/dag/stat", any(dag::stat))
         .route("/get", any(get::get))
-        .route("/repo/stat", any(node::repo))
+        .route("/id", any(node::id))
+        .route("/version", any(node::version))
+        .route("/stats/bw", any(node::bandwidth))
+        .route("/stats/repo", any(repo::stat))
+        .route("/repo/gc", any(repo::gc))
+        .route("/repo/stat", any(repo::stat))
+        .route("/repo/verify", any(repo::verify))
+        .route("/repo/version", any(repo::version))
+        .route("/pin/add", any(pin::add))
+        .route("/pin/ls", any(pin::ls))
+        .route("/pin/rm", any(pin::rm))
+        .route("/pin/update", any(pin::update))
+        .route("/pin/verify", any(pin::verify))
         .route("/shutdown", any(node::shutdown))
         .fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))
 }
