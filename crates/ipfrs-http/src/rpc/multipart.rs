@@ -55,28 +55,28 @@ fn broken(error: multer::Error) -> Error {
 /// The parts of a multipart body, one after the other.
 pub(super) struct Parts {
     parser: multer::Multipart<'static>,
-    unclaimed: Arc<AtomicUsize>,
+    claims: Arc<AtomicUsize>,
 }
 
 impl Parts {
     pub(super) fn new(body: Body, boundary: String) -> Self {
-        let unclaimed = Arc::new(AtomicUsize::new(0));
-        let feed = Feed::new(body, unclaimed.clone());
-        Self { parser: multer::Multipart::new(feed, boundary), unclaimed }
+        let claims = Arc::new(AtomicUsize::new(0));
+        let feed = Feed::new(body, claims.clone());
+        Self { parser: multer::Multipart::new(feed, boundary), claims }
     }
 
     /// The next part; what was left of the one before is skipped.
     pub(super) async fn next(&mut self) -> Result<Option<Part>> {
         let field = self.parser.next_field().await.map_err(broken)?;
-        self.unclaimed.store(0, Ordering::Relaxed);
-        Ok(field.map(|field| Part { field, unclaimed: self.unclaimed.clone() }))
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        Ok(field.map(|field| Part { field, claims: self.claims.clone() }))
     }
 }
 
 /// A part: its head, and its content as a stream.
 pub(super) struct Part {
     field: multer::Field<'static>,
-    unclaimed: Arc<AtomicUsize>,
+    claims: Arc<AtomicUsize>,
 }
 
 impl Part {
@@ -120,16 +120,22 @@ impl Stream for Part {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let piece = ready!(self.field.poll_next_unpin(cx));
-        self.unclaimed.store(0, Ordering::Relaxed);
+        self.claims.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(piece.map(|piece| piece.map_err(broken)))
     }
 }
 
-/// What the parser reads from. It takes whatever is ready into its buffer, so it is made to pause; and it takes a body for
-/// cut off when its first bytes and its end come to it in one go, so they never do.
+/// What the parser reads from. It takes whatever is ready into its buffer, so it is made to pause: until it has made of its
+/// buffer what it can, and whenever it was given enough. And it takes a body for cut off when its first bytes and its end
+/// come to it in one go, so they never do.
 struct Feed {
     body: BodyDataStream,
-    unclaimed: Arc<AtomicUsize>,
+    /// How many parts and pieces of parts the parser has given.
+    claims: Arc<AtomicUsize>,
+    /// The claims that the parser has been asked for more after.
+    seen_claims: usize,
+    /// Bytes that the parser was given since the last claim.
+    unclaimed: usize,
     has_paused: bool,
     /// Whether the parser was given something since it last paused.
     has_fed: bool,
@@ -137,8 +143,16 @@ struct Feed {
 }
 
 impl Feed {
-    fn new(body: Body, unclaimed: Arc<AtomicUsize>) -> Self {
-        Self { body: body.into_data_stream(), unclaimed, has_paused: false, has_fed: false, has_ended: false }
+    fn new(body: Body, claims: Arc<AtomicUsize>) -> Self {
+        Self {
+            body: body.into_data_stream(),
+            claims,
+            seen_claims: 0,
+            unclaimed: 0,
+            has_paused: false,
+            has_fed: false,
+            has_ended: false,
+        }
     }
 
     fn pause(&mut self, cx: &Context<'_>) -> Poll<Option<<Self as Stream>::Item>> {
@@ -152,11 +166,16 @@ impl Stream for Feed {
     type Item = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let unclaimed = self.unclaimed.load(Ordering::Relaxed);
-        if unclaimed >= FEED_BYTES && !std::mem::take(&mut self.has_paused) {
+        let claims = self.claims.load(Ordering::Relaxed);
+        if claims != self.seen_claims {
+            // There may be more small parts in its buffer.
+            (self.seen_claims, self.unclaimed) = (claims, 0);
             return self.pause(cx);
         }
-        if unclaimed > MAX_UNCLAIMED_BYTES {
+        if self.unclaimed >= FEED_BYTES && !std::mem::take(&mut self.has_paused) {
+            return self.pause(cx);
+        }
+        if self.unclaimed > MAX_UNCLAIMED_BYTES {
             let why = format!("the multipart body has no part in {MAX_UNCLAIMED_BYTES} bytes: is the boundary right?");
             return Poll::Ready(Some(Err(Error::too_large(why).into())));
         }
@@ -167,7 +186,7 @@ impl Stream for Feed {
             };
             if let Some(piece) = piece {
                 self.has_fed = true;
-                self.unclaimed.fetch_add(piece.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+                self.unclaimed += piece.as_ref().map_or(0, Bytes::len);
                 return Poll::Ready(Some(piece.map_err(Into::into)));
             }
             self.has_ended = true;
@@ -261,5 +280,24 @@ mod tests {
         assert_eq!(part.file_name().unwrap(), "a");
         assert_eq!(part.whole(100, "over").await.unwrap(), b"content");
         assert!(parts.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_body_of_small_parts_is_not_read_far_ahead_of_them() {
+        let part = Bytes::from("--b\r\nContent-Disposition: form-data; filename=\"a\"\r\n\r\nx\r\n".repeat(100));
+        let part_bytes = part.len() / 100;
+        let read = Arc::new(AtomicUsize::new(0));
+        let counted = read.clone();
+        let endless = futures::stream::repeat_with(move || {
+            counted.fetch_add(part.len(), Ordering::Relaxed);
+            Ok::<_, Error>(part.clone())
+        });
+        let mut parts = Parts::new(Body::from_stream(endless), "b".into());
+        for taken in 0..20_000 {
+            let part = parts.next().await.unwrap().unwrap();
+            assert_eq!(part.whole(10, "over").await.unwrap(), b"x");
+            let ahead = read.load(Ordering::Relaxed) - taken * part_bytes;
+            assert!(ahead < 3 * FEED_BYTES, "{ahead} bytes ahead of part {taken}");
+        }
     }
 }
