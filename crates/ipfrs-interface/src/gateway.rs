@@ -43,8 +43,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Opens the repo, binds the addresses of `[server]`, writes the URL to `<repo>/api` and serves. Returns once
-    /// requests are answered.
+    /// Opens the repo, binds the addresses of `[server]`, writes the URL to `<repo>/api` (unless `store.read_only`) and
+    /// serves. Returns once requests are answered.
     ///
     /// # Errors
     /// When the repo is held by another process or cannot be opened, an address cannot be bound, or may not be
@@ -82,7 +82,10 @@ impl Gateway {
             node.bandwidth(),
             app.metrics.connections_active,
         );
-        let api_file = ApiFile::write(repo, &addresses)?;
+        let api_file = match config.store.read_only {
+            true => None,
+            false => Some(ApiFile::write(repo, &addresses)?),
+        };
         node.tend_uploads();
         lifecycle.set_ready();
         tracing::info!(?addresses, repo = %repo.display(), "listening");
@@ -131,7 +134,8 @@ impl Drop for Gateway {
 struct Ending {
     lifecycle: Lifecycle,
     node: Node,
-    api_file: ApiFile,
+    /// `None` for a repo that is not to be changed.
+    api_file: Option<ApiFile>,
     server: ServerConfig,
 }
 
@@ -153,7 +157,9 @@ impl Ending {
         }
         // Last of all: while the file is there, the repo is ours.
         let closed = self.node.close().await;
-        self.api_file.remove();
+        if let Some(api_file) = &self.api_file {
+            api_file.remove();
+        }
         tracing::info!("stopped");
         closed
     }

@@ -28,14 +28,16 @@ pub struct Local {
 }
 
 impl Local {
-    /// Opens the repo, which is made if it is not there. `holder` tells another process that wants it who has it.
+    /// Opens the repo, which is made if it is not there (unless `store.read_only`). `holder` tells another process that wants it who has it.
     ///
     /// # Errors
     /// When the repo is held by another process or cannot be opened.
     pub async fn open(config: &Config, repo: &Path, holder: &str) -> Result<Self> {
         config.validate()?;
         let parts = Parts::open(config, repo, holder).await?;
-        remove_stale_url(repo);
+        if !config.store.read_only {
+            remove_stale_url(repo);
+        }
         let lifecycle = Lifecycle::new();
         let app = parts.app(config, config.server.port, &lifecycle)?;
         lifecycle.set_ready();

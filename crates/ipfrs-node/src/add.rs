@@ -149,6 +149,9 @@ impl Node {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when the options contradict each other.
     pub async fn add(&self, options: AddOptions) -> Result<AddSession> {
         let import = self.import_options(&options)?;
+        if !options.only_hash {
+            self.check_writable()?;
+        }
         let sink: Arc<dyn BlockSink> = match options.only_hash {
             true => Arc::new(Discard),
             false => Arc::new(StoreSink(self.inner.store.clone())),
@@ -158,7 +161,7 @@ impl Node {
         let turn = self.turn().await?;
         let metrics = self.inner.metrics.clone();
         metrics.uploads_active.inc();
-        let mut tree = Tree::new(self.inner.repo.clone());
+        let mut tree = Tree::new(self.scratch_dir());
         if options.wrap_with_directory {
             // It is there even where nothing is put into it.
             tree.directory(&[], Attributes::default()).await?;

@@ -61,6 +61,7 @@ impl Node {
     /// [`ErrorKind::NotFound`] or another kind when a block below a pin is missing or malformed, with the block and the
     /// pin: nothing is deleted then, because what is below that block is not known.
     pub async fn collect(&self, events: Sender<Collecting>) -> Result<Collected> {
+        self.check_writable()?;
         let under_way = || Error::new(ErrorKind::Conflict, "a collection is under way: wait until it has ended");
         let _turn = self.inner.collecting.try_lock().map_err(|_| under_way())?;
         let metrics = &self.inner.metrics.collections;

@@ -56,8 +56,10 @@ impl Node {
     /// them, and no collection takes away what the import brings until then.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) when too many imports are under way for too long.
+    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) when too many imports are under way for too long;
+    /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for a repo that is open read-only.
     pub async fn import_dags(&self, pin_roots: bool) -> Result<DagImport> {
+        self.check_writable()?;
         let turn = self.turn().await?;
         Ok(DagImport {
             node: self.clone(),

@@ -36,20 +36,30 @@ impl Identity {
         }
     }
 
+    /// Reads the identity of the repo, or makes one that is forgotten at the end.
+    ///
+    /// # Errors
+    /// When the key cannot be read, or is not a key.
+    pub fn open_read_only(repo: &Path) -> Result<Self> {
+        if repo.join(FILE).exists() {
+            return Self::open(repo);
+        }
+        Self::from_pkcs8(&new_key()?).ok_or_else(no_key)
+    }
+
     fn generate(path: &Path) -> Result<Self> {
-        let defect = || Error::internal("the system could not make an Ed25519 key");
-        let pkcs8 = Ed25519KeyPair::generate().and_then(|pair| pair.to_pkcs8()).map_err(|_| defect())?;
+        let pkcs8 = new_key()?;
         // Written whole under another name first: a crash never leaves half a key.
         let draft = path.with_extension("key.new");
         let written =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft).and_then(|mut file| {
-                file.write_all(pkcs8.as_ref())?;
+                file.write_all(&pkcs8)?;
                 file.sync_all()
             });
         written
             .and_then(|()| fs::rename(&draft, path))
             .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))?;
-        Self::from_pkcs8(pkcs8.as_ref()).ok_or_else(defect)
+        Self::from_pkcs8(&pkcs8).ok_or_else(no_key)
     }
 
     fn from_pkcs8(pkcs8: &[u8]) -> Option<Self> {
@@ -73,4 +83,14 @@ impl Identity {
     pub fn public_key(&self) -> &[u8] {
         &self.public_key
     }
+}
+
+/// A new key, as PKCS#8.
+fn new_key() -> Result<Vec<u8>> {
+    let pkcs8 = Ed25519KeyPair::generate().and_then(|pair| pair.to_pkcs8()).map_err(|_| no_key())?;
+    Ok(pkcs8.as_ref().to_vec())
+}
+
+fn no_key() -> Error {
+    Error::internal("the system could not make an Ed25519 key")
 }

@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     mappings: Option<Mappings>,
     /// Whether every block is verified when it is read: then nothing that was read is kept.
     verify_on_read: bool,
+    /// Whether nothing is written.
+    read_only: bool,
     /// One permit for each import that works at the moment.
     imports: Arc<Semaphore>,
     /// One permit for each KiB of bodies that are whole in memory.
@@ -65,7 +67,8 @@ pub(crate) struct Inner {
 
 impl Node {
     /// Opens the repo at `repo`, making it where it does not exist. `holder` says who opens it, for the message that a
-    /// second process gets.
+    /// second process gets. With `store.read_only` it must be there, and stays as it is: whatever would change it is
+    /// [`ErrorKind::Forbidden`].
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when another process has the repo; else what the file system or
@@ -80,11 +83,13 @@ impl Node {
         store.validate()?;
         config.validate()?;
         let metrics = Metrics::register(registry)?;
-        let verify_on_read = store.verify_on_read;
+        let (verify_on_read, read_only) = (store.verify_on_read, store.read_only);
         let (path, holder, cache) = (repo.to_owned(), holder.to_owned(), config.cache.clone());
         let opened = tokio::task::spawn_blocking(move || {
-            fs::create_dir_all(&path)
-                .map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))?;
+            if !read_only {
+                fs::create_dir_all(&path)
+                    .map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))?;
+            }
             let (pack, pins) = match store.engine {
                 Engine::Memory => (None, Pins::in_memory()?),
                 Engine::Pack => {
@@ -94,16 +99,19 @@ impl Node {
                         cache_enabled: cache.enabled,
                         cache_entries: cache.max_entries,
                         verify_on_read,
+                        read_only,
                         holder,
                         ..PackOptions::default()
                     };
                     // The store first: its lock is that of the pins as well.
-                    (Some(PackStore::open(&dir, options)?), Pins::open(&dir)?)
+                    let pack = PackStore::open(&dir, options)?;
+                    (Some(pack), if read_only { Pins::open_read_only(&dir)? } else { Pins::open(&dir)? })
                 }
             };
             let absolute = fs::canonicalize(&path)
                 .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
-            Ok((pack, pins, Identity::open(&path)?, absolute))
+            let identity = if read_only { Identity::open_read_only(&path)? } else { Identity::open(&path)? };
+            Ok((pack, pins, identity, absolute))
         });
         let (pack, pins, identity, repo) =
             opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
@@ -118,6 +126,7 @@ impl Node {
             pack,
             paths: (config.cache.enabled && !verify_on_read).then(|| PathCache::new(&config.cache)),
             verify_on_read,
+            read_only,
             pins,
             protection,
             collecting: Mutex::new(()),
@@ -189,6 +198,24 @@ impl Node {
     #[must_use]
     pub fn verifies_reads(&self) -> bool {
         self.inner.verify_on_read
+    }
+
+    /// Refuses what would change a repo that is open read-only.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forbidden`] names the repo and the setting.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if !self.inner.read_only {
+            return Ok(());
+        }
+        let repo = self.inner.repo.display();
+        let message = format!("the repo {repo} is open read-only (store.read_only): nothing can be added or removed");
+        Err(Error::new(ErrorKind::Forbidden, message))
+    }
+
+    /// Where files without a name go that hold what does not fit in memory.
+    pub(crate) fn scratch_dir(&self) -> PathBuf {
+        if self.inner.read_only { std::env::temp_dir() } else { self.inner.repo.clone() }
     }
 
     /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.

@@ -24,6 +24,9 @@ impl Node {
     /// Finds the resumable uploads of an earlier run, imports those whose bytes are all there, and from now on removes
     /// those that expire, until the node is closed. For daemons: what runs one command leaves them alone.
     pub fn tend_uploads(&self) {
+        if self.check_writable().is_err() {
+            return;
+        }
         let lifetime = self.inner.config.upload.expires_after_seconds;
         let period = Duration::from_secs((lifetime / 4).clamp(MIN_PERIOD_SECONDS, MAX_PERIOD_SECONDS));
         let node = Arc::downgrade(&self.inner);
@@ -69,6 +72,7 @@ impl Node {
 
     /// The uploads, after a look at what is on disk.
     pub(super) async fn uploads(&self) -> Result<&Uploads> {
+        self.check_writable()?;
         let uploads = &self.inner.uploads;
         uploads.loaded.get_or_try_init(|| self.load_uploads()).await?;
         Ok(uploads)
