@@ -4,10 +4,10 @@ use std::io::Read;
 use std::path::Path;
 
 use ipfrs_core::{Block, ErrorKind};
-use ipfrs_store::{BlockStore, PackOptions, PackStore, PutMode};
+use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, PutMode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::fixture::{assert_holds, assert_lacks, block, child_dir, put_all, random_block, spawn_child};
+use crate::fixture::{assert_holds, assert_lacks, block, child_dir, cids, put_all, random_block, spawn_child};
 
 fn limit_files_to(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Fsize).maximum;
@@ -105,4 +105,50 @@ async fn child_whose_index_cannot_grow() {
 #[test]
 fn an_index_that_cannot_grow_is_opened_again_and_loses_nothing() {
     assert_child_passes("disk_full::child_whose_index_cannot_grow");
+}
+
+#[tokio::test]
+async fn child_that_compacts() {
+    let Some(dir) = child_dir() else { return };
+    let options = PackOptions { pack_bytes: 31 * 1024 * 1024, ..PackOptions::default() };
+    let store = PackStore::open(&dir, options.clone()).unwrap();
+    // Three packs: of the first all dies, of the others a third.
+    let blocks: Vec<_> = (0..90).map(|_| random_block(1024 * 1024)).collect();
+    for part in blocks.chunks(30) {
+        put_all(&store, part).await;
+    }
+    let is_kept = |number: &usize| *number >= 30 && number % 3 > 0;
+    let (kept, gone): (Vec<_>, Vec<_>) = (0..90).partition(is_kept);
+    let [kept, gone] = [kept, gone].map(|numbers| numbers.into_iter().map(|n| blocks[n].clone()).collect::<Vec<_>>());
+    store.delete_many(&cids(&gone)).await.unwrap();
+    limit_files_to(Some(16 * 1024 * 1024));
+
+    let error = store.compact(CompactOptions::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(error.message().contains("1 packs removed"), "{error}");
+    let exists = |number: u32| dir.join(format!("packs/{number:08}.car")).exists();
+    assert_eq!([1, 2, 3].map(exists), [false, true, true]);
+    let moved = std::fs::metadata(dir.join("packs/00000004.car")).unwrap().len();
+    assert!((8..16).contains(&(moved >> 20)), "{moved} bytes were moved before the disk was full");
+    assert_holds(&store, &kept).await;
+    assert_lacks(&store, &gone).await;
+    put_all(&store, &[block("there is room for this")]).await;
+
+    limit_files_to(None);
+    store.compact(CompactOptions { min_dead_share: 0.0 }).await.unwrap();
+    assert_eq!([2, 3, 4].map(exists), [false, false, true]);
+    let stats = store.stats().await.unwrap();
+    assert_eq!((stats.dead_bytes, stats.blocks), (0, 41));
+    store.close().await.unwrap();
+    std::fs::remove_file(dir.join("index.redb")).unwrap();
+    let store = PackStore::open(&dir, options).unwrap();
+    assert_holds(&store, &kept).await;
+    assert_lacks(&store, &gone).await;
+    store.close().await.unwrap();
+    println!("reached the end");
+}
+
+#[test]
+fn compaction_on_a_full_disk_removes_what_needs_no_room_and_loses_nothing() {
+    assert_child_passes("disk_full::child_that_compacts");
 }
