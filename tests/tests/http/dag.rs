@@ -1,6 +1,7 @@
 //! `dag/export`, `dag/import`, `dag/resolve` and `dag/stat`.
 
 use bytes::Bytes;
+use futures::SinkExt;
 use ipfrs_core::{Block, Cid, codec, hash, parse_cid};
 use serde_json::{Value, json};
 
@@ -292,4 +293,31 @@ async fn resolve_gives_the_last_block_and_what_is_left_of_the_path() {
     assert_eq!(exported.len(), 4, "links of dag-cbor are followed");
     let missing = gateway.rpc(&format!("dag/resolve?arg={root}/b")).send().await.unwrap();
     assert!(rpc_failure(missing).await.contains("\"b\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_beside_an_import_takes_nothing_that_is_to_be_pinned() {
+    let (here, there) = (TestGateway::start().await, TestGateway::start().await);
+    let content = content::bytes(40 * CHUNK);
+    let root = here.add("", content.clone()).await;
+    let car = export(&here, &root).await;
+    let (mut sender, receiver) = futures::channel::mpsc::channel::<Result<Bytes, std::io::Error>>(4);
+    let import = tokio::spawn(there.rpc("dag/import").body(reqwest::Body::wrap_stream(receiver)).send());
+    let half = car.len() / 2;
+    sender.send(Ok(car.slice(..half))).await.unwrap();
+    // Until some of it is stored; the rest comes after the collection.
+    while there.blocks().await == 0 {
+        tokio::task::yield_now().await;
+    }
+    let collect = async || there.rpc_bytes("repo/gc").await;
+    assert_eq!(collect().await, "", "nothing is removed");
+    sender.send(Ok(car.slice(half..))).await.unwrap();
+    drop(sender);
+    let lines = ndjson(import.await.unwrap().unwrap()).await;
+    assert_eq!(lines, [json!({"Root": {"Cid": {"/": root}, "PinErrorMsg": ""}})]);
+    assert_eq!(collect().await, "", "it is pinned");
+    assert_same(&there.rpc_bytes(&format!("cat?arg={root}")).await, &content, "the file");
+    there.rpc_bytes(&format!("pin/rm?arg={root}")).await;
+    assert_ne!(collect().await, "");
+    assert_eq!(there.blocks().await, 0, "nothing else kept it");
 }
