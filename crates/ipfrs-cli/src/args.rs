@@ -1,9 +1,17 @@
 //! The command line: what can be typed.
 
+mod dag;
+mod pin;
+mod repo;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+
+pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
+pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
+pub(crate) use self::repo::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
 
 /// Run an IPFS gateway; add, list and fetch content.
 #[derive(Debug, Parser)]
@@ -49,6 +57,15 @@ pub(crate) enum Command {
     /// Work with single blocks
     #[command(subcommand)]
     Block(BlockCommand),
+    /// Import and export whole DAGs as CAR files
+    #[command(subcommand)]
+    Dag(DagCommand),
+    /// Say what is to stay when garbage is collected
+    #[command(subcommand)]
+    Pin(PinCommand),
+    /// Collect garbage, and check and measure the repo
+    #[command(subcommand)]
+    Repo(RepoCommand),
     /// Write, show and check the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -82,6 +99,9 @@ pub(crate) struct StartArgs {
     /// Threads that serve requests [default: the number of cores]
     #[arg(long, value_name = "THREADS")]
     pub(crate) workers: Option<usize>,
+    /// Write nothing to the repo: what is there is served, and nothing can be added or removed
+    #[arg(long)]
+    pub(crate) read_only: bool,
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +124,12 @@ pub(crate) struct AddArgs {
     /// Compute content IDs and store nothing
     #[arg(short = 'n', long)]
     pub(crate) only_hash: bool,
+    /// Keep it when garbage is collected [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) pin: Option<bool>,
+    /// Name of the pins
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pin_name: Option<String>,
     /// Include hidden files of directories
     #[arg(short = 'H', long)]
     pub(crate) hidden: bool,
@@ -177,6 +203,15 @@ pub(crate) struct GetArgs {
     /// Where to save it [default: the last part of the path, here]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
+    /// Save a TAR archive, with ".tar" behind its name
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Compress what is saved with gzip, with ".gz" behind its name; directories become archives
+    #[arg(short = 'C', long)]
+    pub(crate) compress: bool,
+    /// How much time to spend on compressing, from 1 to 9 [default: 6]
+    #[arg(short = 'l', long, value_name = "LEVEL", requires = "compress", value_parser = clap::value_parser!(u8).range(1..=9))]
+    pub(crate) compression_level: Option<u8>,
     /// Show how far it is [default: when standard error is a terminal, without --json]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
@@ -198,6 +233,8 @@ pub(crate) enum BlockCommand {
     },
     /// Store files as one block each; print their content IDs
     Put(BlockPutArgs),
+    /// Remove blocks that nothing pinned leads to
+    Rm(BlockRmArgs),
     /// Print the size of blocks
     Stat {
         /// Content IDs of the blocks
@@ -217,6 +254,22 @@ pub(crate) struct BlockPutArgs {
     /// Hash function of the content ID, as for `add --hash` [default: sha2-256]
     #[arg(long, value_name = "FUNCTION")]
     pub(crate) mhtype: Option<String>,
+    /// Pin the blocks with everything below them
+    #[arg(long)]
+    pub(crate) pin: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BlockRmArgs {
+    /// Content IDs of the blocks
+    #[arg(required = true, value_name = "CID")]
+    pub(crate) cids: Vec<String>,
+    /// Take no offence at blocks that are not here
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Print only what could not be removed
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -27,7 +27,7 @@ pub(crate) struct PinAddArgs {
     /// Name of the pins
     #[arg(short, long)]
     pub(crate) name: Option<String>,
-    /// Show how far it is [default: when standard error is a terminal]
+    /// Show how far it is [default: when standard error is a terminal, without --json]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }

@@ -26,7 +26,7 @@ pub(crate) struct RepoGcArgs {
     /// Print only the summary
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) silent: bool,
-    /// Show how far it is [default: when standard error is a terminal]
+    /// Show how far it is [default: when standard error is a terminal, without --json and --quiet]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct RepoVerifyArgs {
     /// Print only blocks that are corrupt
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Show how far it is [default: when standard error is a terminal]
+    /// Show how far it is [default: when standard error is a terminal, without --json and --quiet]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,
 }

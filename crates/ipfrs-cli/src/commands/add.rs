@@ -38,6 +38,8 @@ pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<(
         .with("progress", progress.is_shown())
         .with("only-hash", args.only_hash)
         .with("wrap-with-directory", args.wrap_with_directory)
+        .with_some("pin", args.pin)
+        .with_some("pin-name", args.pin_name.as_ref())
         .with_some("cid-version", args.cid_version)
         .with_some("raw-leaves", args.raw_leaves)
         .with_some("chunker", args.chunker.as_ref())

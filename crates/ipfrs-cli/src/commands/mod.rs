@@ -4,9 +4,12 @@ mod add;
 mod block;
 mod cat;
 mod config;
+mod dag;
 mod gateway;
 mod get;
 mod ls;
+mod pin;
+mod repo;
 mod stage;
 
 use anyhow::Result;
@@ -31,7 +34,10 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Cat(args) => with_api(&globals, "cat", async |api| cat::run(api, &args, &mut out).await),
         Command::Get(args) => with_api(&globals, "get", async |api| get::run(api, &args, &mut out).await),
         Command::Ls(args) => with_api(&globals, "ls", async |api| ls::run(api, &args, &mut out).await),
+        Command::Pin(command) => with_api(&globals, "pin", async |api| pin::run(api, command, &mut out).await),
+        Command::Repo(command) => with_api(&globals, "repo", async |api| repo::run(api, command, &mut out).await),
         Command::Block(command) => with_api(&globals, "block", async |api| block::run(api, command, &mut out).await),
+        Command::Dag(command) => with_api(&globals, "dag", async |api| dag::run(api, command, &mut out).await),
     }
 }
 

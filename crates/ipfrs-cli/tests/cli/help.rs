@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 19] = [
+    let commands: [&[&str]; 34] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -18,11 +18,22 @@ fn help_of_every_command() {
         &["block"],
         &["block", "get"],
         &["block", "put"],
+        &["block", "rm"],
         &["block", "stat"],
         &["dag"],
         &["dag", "import"],
         &["dag", "export"],
         &["dag", "stat"],
+        &["pin"],
+        &["pin", "add"],
+        &["pin", "rm"],
+        &["pin", "ls"],
+        &["pin", "update"],
+        &["pin", "verify"],
+        &["repo"],
+        &["repo", "gc"],
+        &["repo", "stat"],
+        &["repo", "verify"],
         &["config"],
         &["config", "init"],
         &["config", "show"],

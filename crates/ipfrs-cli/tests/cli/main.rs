@@ -10,4 +10,6 @@ mod daemon;
 mod harness;
 mod help;
 mod hostile;
+mod pins;
+mod read_only;
 mod streams;
