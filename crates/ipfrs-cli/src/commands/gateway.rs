@@ -36,12 +36,12 @@ pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output)
 
 fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     let flags = [
-        ("--host", "host", args.host.clone()),
-        ("--port", "port", args.port.map(|port| port.to_string())),
-        ("--workers", "workers", args.workers.map(|workers| workers.to_string())),
+        ("--host", ("server", "host"), args.host.clone()),
+        ("--port", ("server", "port"), args.port.map(|port| port.to_string())),
+        ("--workers", ("server", "workers"), args.workers.map(|workers| workers.to_string())),
+        ("--read-only", ("store", "read_only"), args.read_only.then(|| "true".to_owned())),
     ];
-    let flags =
-        flags.into_iter().filter_map(|(flag, key, value)| Some(Flag { flag, key: ("server", key), value: value? }));
+    let flags = flags.into_iter().filter_map(|(flag, key, value)| Some(Flag { flag, key, value: value? }));
     let session = Session::open(globals, flags.collect())?;
     session.config.log.start()?;
     runtime::run(&session.config.server, async {

@@ -1,0 +1,80 @@
+//! A repo that is read and never written.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::harness::{Place, noise};
+
+/// Every file and directory below `path`, with its content and the time of its last change.
+fn snapshot(path: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64)> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(path).unwrap() {
+        let path = entry.unwrap().path();
+        let metadata = fs::metadata(&path).unwrap();
+        if metadata.is_dir() {
+            found.extend(snapshot(&path));
+        }
+        let content = if metadata.is_dir() { Vec::new() } else { fs::read(&path).unwrap() };
+        found.insert(path, (content, metadata.ctime(), metadata.ctime_nsec()));
+    }
+    found
+}
+
+#[test]
+fn commands_and_a_gateway_read_the_same_repo_and_change_nothing() {
+    let place = Place::new();
+    let large = noise(700_000);
+    place.write("tree/large", &large);
+    place.write("tree/small", b"small\n");
+    let tree = place.ok(&["add", "-r", "-Q", "tree"]);
+    let before = snapshot(&place.repo());
+
+    let daemon = place.start(&["--read-only"]);
+    let url = daemon.url().to_owned();
+    let remote = ["--api", &url];
+    // The daemon's answers, and those of commands that open the repo themselves beside it.
+    let ask = |arguments: &[&str], local: bool| {
+        let arguments = if local { arguments.to_vec() } else { [arguments, &remote].concat() };
+        place.command(&arguments).env("IPFRS_STORE_READ_ONLY", "true").output().unwrap()
+    };
+    for local in [true, false] {
+        assert!(ask(&["cat", &format!("{tree}/large")], local).stdout == large);
+        let listed = String::from_utf8(ask(&["ls", &tree], local).stdout).unwrap();
+        assert!(listed.contains("large") && listed.contains("small"), "{listed}");
+        let saved = format!("saved-{local}");
+        assert!(ask(&["get", &tree, "-o", &saved], local).status.success());
+        assert_eq!(fs::read(place.path(&saved).join("small")).unwrap(), b"small\n");
+        assert!(!ask(&["block", "get", &tree], local).stdout.is_empty());
+        assert!(ask(&["block", "stat", &tree], local).status.success());
+        let only_hash = ask(&["add", "-r", "-Q", "--only-hash", "tree"], local);
+        assert_eq!(String::from_utf8(only_hash.stdout).unwrap().trim(), tree);
+        for refused in [&["add", "-Q", "tree/small"][..], &["block", "put", "tree/small"]] {
+            let refused = ask(refused, local);
+            let message = String::from_utf8(refused.stderr).unwrap();
+            assert!(!refused.status.success() && message.contains("store.read_only"), "{message}");
+        }
+    }
+    assert!(place.ok(&["gateway", "status", "--api", &url]).contains("(ready)"));
+    assert!(place.fails(&["add", "tree/small"]).contains("is in use by another process"));
+    place.ok(&["gateway", "stop", "--api", &url]);
+    assert_eq!(daemon.wait().0, Some(0));
+    assert!(snapshot(&place.repo()) == before);
+}
+
+#[test]
+fn a_repo_without_a_key_or_that_is_not_there_gets_none() {
+    let place = Place::new();
+    place.write("file", b"content");
+    let id = place.ok(&["add", "-Q", "file"]);
+    fs::remove_file(place.repo().join("identity.key")).unwrap();
+    let before = snapshot(&place.repo());
+    let read = |arguments: &[&str]| place.command(arguments).env("IPFRS_STORE_READ_ONLY", "true").output().unwrap();
+    assert_eq!(read(&["cat", &id]).stdout, b"content");
+    assert!(snapshot(&place.repo()) == before);
+    let none = read(&["cat", &id, "--repo", "none"]);
+    let message = String::from_utf8(none.stderr).unwrap();
+    assert!(message.contains("there is no block store in none"), "{message}");
+    assert!(!place.path("none").exists());
+}
