@@ -4,9 +4,22 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use ipfrs_core::Result;
+use ipfrs_node::OperationId;
 
 /// The header that carries the ID in both directions.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The header that carries the ID of an operation in both directions.
+pub(crate) const X_OPERATION_ID: HeaderName = HeaderName::from_static("x-operation-id");
+
+/// The ID that the client chose for the operation that a request is.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for one that is malformed.
+pub(crate) fn operation_id(headers: &HeaderMap) -> Result<Option<OperationId>> {
+    headers.get(X_OPERATION_ID).map(|id| id.to_str().unwrap_or_default().parse()).transpose()
+}
 
 /// Longest ID that is taken from a client.
 const MAX_BYTES: usize = 128;

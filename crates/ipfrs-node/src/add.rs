@@ -17,6 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Node;
 use crate::metrics::Metrics;
+use crate::operations::{Operation, OperationId, OperationKind};
 use crate::protection::Lease;
 use crate::tree::Tree;
 
@@ -64,6 +65,8 @@ pub struct AddOptions {
     pub unpinned: bool,
     /// Name of the pins that are made; an empty one leaves the names of pins that are there.
     pub pin_name: String,
+    /// Shows the import as this operation while it goes on.
+    pub operation: Option<OperationId>,
 }
 
 /// Something that an import has made.
@@ -86,6 +89,11 @@ pub struct AddSession {
     metrics: Metrics,
     /// Blocks that the store has acknowledged.
     blocks: Arc<AtomicU64>,
+    operation: Option<Operation>,
+    /// Bytes of all files so far.
+    taken: u64,
+    /// What was acknowledged last.
+    latest: Option<Cid>,
     tree: Tree,
     wrap: bool,
     unnamed: bool,
@@ -158,6 +166,8 @@ impl Node {
         };
         let blocks = Arc::new(AtomicU64::new(0));
         let sink = Arc::new(Counted { sink, blocks: blocks.clone() });
+        let begin = |id| self.inner.operations.begin(id, OperationKind::Add, 0, None);
+        let operation = options.operation.map(begin).transpose()?;
         let turn = self.turn().await?;
         let metrics = self.inner.metrics.clone();
         metrics.uploads_active.inc();
@@ -181,6 +191,9 @@ impl Node {
             unnamed: false,
             entries: 0,
             waiting: VecDeque::new(),
+            operation,
+            taken: 0,
+            latest: None,
             pins: (!options.only_hash && !options.unpinned).then(|| (self.inner.pins.clone(), options.pin_name)),
             _lease: self.inner.protection.lease(),
             _turn: turn,
@@ -227,12 +240,21 @@ impl AddSession {
         let names = self.names(path)?;
         let mut counted = 0;
         let upload_bytes = self.metrics.upload_bytes.clone();
+        let (operation, blocks, before) = (self.operation.as_ref(), &self.blocks, self.taken);
         let mut count = |total: u64| {
             upload_bytes.inc_by(total.saturating_sub(counted));
             counted = total;
             progress(total);
+            if let Some(operation) = operation {
+                operation.advance(before + total, blocks.load(Ordering::Relaxed));
+            }
         };
-        let entry = self.importer.file(content, self.keeping.of(attributes), &mut count).await?;
+        let entry = self.importer.file(content, self.keeping.of(attributes), &mut count).await;
+        if let (Err(e), Some(operation)) = (&entry, operation) {
+            operation.fail(e);
+        }
+        let entry = entry?;
+        self.taken += counted;
         self.place(&names, entry).await
     }
 
@@ -269,6 +291,7 @@ impl AddSession {
         let ready = self.waiting.iter().take_while(|(mark, _)| *mark <= durable).count();
         let added: Vec<_> = self.waiting.drain(..ready).map(|(_, added)| added).collect();
         self.pin_roots(&added).await?;
+        self.latest = added.last().map(|added| added.cid).or(self.latest);
         Ok(added)
     }
 
@@ -297,6 +320,9 @@ impl AddSession {
         let mut rest = self.acknowledged().await?;
         let root = rest.pop();
         rest.into_iter().try_for_each(told)?;
+        if let (Some(operation), Some(root)) = (&self.operation, self.latest) {
+            operation.done(root, self.taken, self.blocks.load(Ordering::Relaxed));
+        }
         Ok(root)
     }
 

@@ -81,6 +81,8 @@ impl fmt::Display for OperationId {
 pub enum OperationKind {
     /// Takes in a file, in one request or in several.
     Upload,
+    /// Imports files and directories.
+    Add,
 }
 
 impl OperationKind {
@@ -89,6 +91,7 @@ impl OperationKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Upload => "upload",
+            Self::Add => "add",
         }
     }
 }

@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 
 use crate::batch_get::problem;
 use crate::content;
-use crate::harness::{TestGateway, header};
+use crate::harness::{TestGateway, header, ndjson};
+use crate::multipart::Form;
 use crate::upload::upload;
 
 /// A server-sent event.
@@ -101,6 +102,25 @@ async fn an_upload_is_followed_from_before_its_first_byte_to_its_end() {
     assert!(rest.iter().rev().skip(1).all(|event| event.name == "progress" && event.id < last.id), "{rest:?}");
     let listed: Value = gateway.get("/v1/progress").await.json().await.unwrap();
     assert_eq!(listed, json!({"operations": []}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_add_can_be_followed_when_its_client_names_it() {
+    let gateway = TestGateway::start().await;
+    let form = Form::new().file("d/a", "hello").file("d/b", "hello world");
+    let request = gateway.rpc("add").header("content-type", form.content_type()).header("x-operation-id", "tree");
+    let lines = ndjson(request.body(form.end()).send().await.unwrap()).await;
+    let last = Events::of(&gateway, "/v1/progress/tree").await.rest().await.pop().unwrap();
+    assert_eq!((&last.data["kind"], &last.data["bytes"], &last.data["blocks"]), (&json!("add"), &json!(16), &json!(3)));
+    assert_eq!(last.data["cid"], lines.last().unwrap()["Hash"]);
+    // One that fails says why.
+    let form = Form::new().file("d", "hello");
+    let request = gateway.rpc("add").header("content-type", form.content_type()).header("x-operation-id", "cut");
+    request.body(form.cut(2)).send().await.unwrap();
+    let last = Events::of(&gateway, "/v1/progress/cut").await.rest().await.pop().unwrap();
+    assert_eq!((last.name.as_str(), &last.data["state"]), ("error", &json!("failed")));
+    let bad = gateway.rpc("add").header("x-operation-id", "a b").body("x").send().await.unwrap();
+    assert_eq!(bad.status(), 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,6 +19,7 @@ use super::multipart::{self, Part, Parts};
 use super::{Answer, attributes, has_body, output};
 use crate::body;
 use crate::error::RpcError;
+use crate::request_id::operation_id;
 use crate::router::AppState;
 
 /// Options that change content IDs or places and are not offered.
@@ -49,9 +50,10 @@ struct ProgressLine<'a> {
 }
 
 /// `add`: a multipart body with files, directories and symlinks, or any other body as one unnamed file. A line is sent
-/// for each file once it is durable, and for each directory at the end.
+/// for each file once it is durable, and for each directory at the end. With `X-Operation-Id` it can be watched.
 pub(super) async fn add(State(state): State<AppState>, args: Args, request: Request) -> Answer {
-    let options = options(&args)?;
+    let operation = operation_id(request.headers()).map_err(|e| RpcError::Request(e.to_string()))?;
+    let options = AddOptions { operation, ..options(&args)? };
     let boundary = multipart::boundary(request.headers())?;
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
@@ -98,6 +100,7 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         wrap_with_directory: args.bool("wrap-with-directory")?.unwrap_or(false),
         unpinned: !pin,
         pin_name,
+        operation: None,
     })
 }
 

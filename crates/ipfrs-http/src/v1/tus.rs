@@ -13,10 +13,10 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{NewUpload, UploadStatus};
 
 use super::refusal::Refusal;
-use super::upload::{self, Query, X_OPERATION_ID};
+use super::upload::{self, Query};
 use crate::body::{self, header_text};
 use crate::origin;
-use crate::request_id::RequestId;
+use crate::request_id::{RequestId, X_OPERATION_ID};
 use crate::router::AppState;
 
 const VERSION: &str = "1.0.0";

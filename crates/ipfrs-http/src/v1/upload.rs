@@ -11,11 +11,8 @@ use serde::Serialize;
 
 use super::refusal::Refusal;
 use crate::body::{self, header_text};
-use crate::request_id::RequestId;
+use crate::request_id::{RequestId, X_OPERATION_ID, operation_id};
 use crate::router::AppState;
-
-/// The header that carries the ID of the operation in both directions.
-pub(super) const X_OPERATION_ID: HeaderName = HeaderName::from_static("x-operation-id");
 
 /// The names of the query.
 const OPTIONS: &str = "filename, operation_id, wrap, pin, cid-version, raw-leaves, chunker, hash, profile";
@@ -91,12 +88,12 @@ impl Query {
     /// Reads options that are named as those of `add`. Without an ID of the client's, one is made.
     pub(super) fn read(request: &Request) -> Result<Self, Refusal> {
         let mut options = UploadOptions::default();
-        let mut operation = request.headers().get(X_OPERATION_ID).map(|id| id.to_str().unwrap_or("?").to_owned());
+        let mut operation = operation_id(request.headers())?;
         for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
             let value = value.into_owned();
             match name.as_ref() {
                 "filename" => options.filename = Some(value),
-                "operation_id" => operation = Some(value),
+                "operation_id" => operation = Some(value.parse()?),
                 "wrap" | "wrap-with-directory" => options.wrap = flag(&name, &value)?,
                 "pin" => options.pin = flag(&name, &value)?,
                 "raw-leaves" => options.raw_leaves = Some(flag(&name, &value)?),
@@ -114,7 +111,7 @@ impl Query {
                 }
             }
         }
-        let operation = operation.map_or_else(OperationId::random, |id| id.parse())?;
+        let operation = operation.map_or_else(OperationId::random, Ok)?;
         Ok(Self { options, operation })
     }
 }

@@ -178,7 +178,7 @@ impl Spool {
                     }
                 },
                 "json.new" => remove(&self.directory.join(&name))?,
-                "part" if !self.record(id).exists() => self.remove_part(id)?,
+                "part" if matches!(self.record(id).try_exists(), Ok(false)) => self.remove_part(id)?,
                 _ => {}
             }
         }
