@@ -19,7 +19,7 @@ use crate::pack::index::{Index, Opened};
 use crate::pack::queue::Queue;
 use crate::pack::record::CAR_HEADER;
 use crate::pack::{PackOptions, recovery};
-use crate::{BlockStore, BlockStoreExt, Durability, PackStore, Stored};
+use crate::{BlockStore, BlockStoreExt, CompactOptions, Durability, PackStore, PutMode, Stored};
 
 /// What happens at a sync of the index.
 #[derive(Debug, Clone, Copy)]
@@ -183,4 +183,52 @@ async fn a_writer_that_panics_says_so_and_reads_go_on() {
     assert_eq!(store.require(block("before").cid()).await.unwrap(), "before");
     store.close().await.unwrap();
     assert!(store.check().is_err());
+}
+
+#[tokio::test]
+async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
+    let (mut stopped, mut stopped_midway) = (0, 0);
+    let options = || PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() };
+    // Each sync of the index in turn.
+    for sync in 0..24 {
+        let dir = tempfile::tempdir().unwrap();
+        let recovered = recovery::open(dir.path(), options()).unwrap();
+        let shared = Arc::clone(&recovered.shared);
+        let (queue, jobs) = Queue::new();
+        let writer = Writer::new(recovered, jobs);
+        let countdown = make_faulty(&writer, Fault::Error);
+        let thread = std::thread::spawn(move || writer.run());
+        let store = PackStore { shared, queue: Arc::new(queue) };
+        let blocks: Vec<_> = (0..120).map(|n| block(&format!("{n} ").repeat(1_000))).collect();
+        for part in blocks.chunks(10) {
+            assert!(store.put_many(part.to_vec(), PutMode::Atomic).await.into_iter().all(|stored| stored.is_ok()));
+        }
+        let (gone, kept): (Vec<_>, Vec<_>) = blocks.iter().enumerate().partition(|(n, _)| *n < 60 || n % 3 == 0);
+        let names = |blocks: &[(usize, &Block)]| blocks.iter().map(|(_, block)| *block.cid()).collect::<Vec<_>>();
+        store.delete_many(&names(&gone)).await.unwrap();
+
+        let before = store.shared.packs().len();
+        countdown.store(sync, Ordering::SeqCst);
+        let everything = CompactOptions { min_dead_share: 0.0 };
+        let failed = store.compact(everything).await.is_err();
+        stopped += u32::from(failed);
+        countdown.store(-1, Ordering::SeqCst);
+        stopped_midway += u32::from(failed && store.shared.packs().len() < before);
+        for _ in 0..2 {
+            assert_eq!(store.has_many(&names(&gone)).await.unwrap(), vec![None; gone.len()], "sync {sync}");
+            for (_, block) in &kept {
+                assert_eq!(store.require(block.cid()).await.unwrap(), block.data(), "sync {sync}");
+            }
+            // Now without a failure.
+            store.compact(everything).await.unwrap();
+            assert_eq!(store.stats().await.unwrap().dead_bytes, 0, "sync {sync}");
+        }
+        store.close().await.unwrap();
+        thread.join().unwrap();
+        std::fs::remove_file(dir.path().join("index.redb")).unwrap();
+        let store = PackStore::open(dir.path(), options()).unwrap();
+        assert_eq!(store.stats().await.unwrap().blocks, kept.len() as u64, "sync {sync}");
+        store.close().await.unwrap();
+    }
+    assert!(stopped > 12 && stopped_midway > 3, "{stopped} compactions stopped, {stopped_midway} after some packs");
 }
