@@ -11,6 +11,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::Node;
 use crate::pin_list::{PinFilter, Pinned};
+use crate::protection::Lease;
 use crate::reachable::{Leaves, Marks, Reachable};
 
 /// Blocks that are deleted together.
@@ -75,11 +76,16 @@ impl Node {
     async fn mark_and_sweep(&self, events: &Sender<Collecting>) -> Result<Collected> {
         let lease = self.inner.protection.lease_of_all();
         self.inner.protection.check()?;
+        let faults = self.faults();
         let (marks, kept) = self.mark(events).await?;
+        if self.faults() != faults {
+            return Err(Error::corrupt(
+                "cannot collect: a pack was truncated while its blocks were read, so what pins lead to is not known \
+                 (nothing was removed; restore the pack from a copy, or restart to go on without what is lost)",
+            ));
+        }
         let mut collected = Collected { kept, ..Collected::default() };
-        let swept = self.sweep(marks, &mut collected, events).await;
-        drop(lease);
-        swept?;
+        self.sweep(marks, lease, &mut collected, events).await?;
         let _ = events.send(Collecting::Compacting).await;
         if let Some(paths) = &self.inner.paths {
             // They hold slices of what goes away.
@@ -128,7 +134,13 @@ impl Node {
     }
 
     /// Deletes what is neither marked nor protected.
-    async fn sweep(&self, marks: Marks, collected: &mut Collected, events: &Sender<Collecting>) -> Result<()> {
+    async fn sweep(
+        &self,
+        marks: Marks,
+        lease: Lease,
+        collected: &mut Collected,
+        events: &Sender<Collecting>,
+    ) -> Result<()> {
         let (mut seen, mut told) = (0, 0);
         let mut garbage = Vec::with_capacity(BATCH_BLOCKS);
         let mut blocks = self.inner.store.iterate();
@@ -139,14 +151,14 @@ impl Node {
                 garbage.push(cid);
             }
             if garbage.len() == BATCH_BLOCKS {
-                self.remove_garbage(&mut garbage, collected, events).await?;
+                self.remove_garbage(&mut garbage, &lease, collected, events).await?;
             }
             if seen - told >= TELL_BLOCKS {
                 told = seen;
                 let _ = events.send(Collecting::Swept(seen)).await;
             }
         }
-        self.remove_garbage(&mut garbage, collected, events).await?;
+        self.remove_garbage(&mut garbage, &lease, collected, events).await?;
         let _ = events.send(Collecting::Swept(seen)).await;
         Ok(())
     }
@@ -154,6 +166,7 @@ impl Node {
     async fn remove_garbage(
         &self,
         garbage: &mut Vec<Cid>,
+        lease: &Lease,
         collected: &mut Collected,
         events: &Sender<Collecting>,
     ) -> Result<()> {
@@ -161,7 +174,7 @@ impl Node {
         self.inner.protection.check()?;
         let garbage = std::mem::take(garbage);
         let sizes = self.inner.store.has_many(&garbage).await?;
-        let removed = self.delete_untouched(&garbage).await?;
+        let removed = self.delete_untouched(garbage.clone(), lease).await?;
         let (mut gone, mut bytes) = (Vec::with_capacity(garbage.len()), 0);
         for ((cid, size), removed) in garbage.into_iter().zip(sizes).zip(removed) {
             if removed {
@@ -178,12 +191,20 @@ impl Node {
         Ok(())
     }
 
-    /// Deletes blocks but those that somebody is about to pin. The caller holds a lease of all.
-    async fn delete_untouched(&self, cids: &[Cid]) -> Result<Vec<bool>> {
-        let protection = self.inner.protection.clone();
-        let spared: Spared = Arc::new(move |hash| protection.is_touched(hash));
-        let _deleting = self.inner.protection.deleting().await;
-        self.inner.store.delete_unless(cids, spared).await
+    /// Deletes blocks but those that somebody is about to pin, under a lease of all.
+    async fn delete_untouched(&self, cids: Vec<Cid>, lease: &Lease) -> Result<Vec<bool>> {
+        let (protection, lease) = (self.inner.protection.clone(), lease.clone());
+        let spared: Spared = Arc::new(move |hash| {
+            let _lives_as_long = &lease;
+            protection.is_touched(hash)
+        });
+        let (store, deleting) = (self.inner.store.clone(), self.inner.protection.deleting().await);
+        let deletion = tokio::spawn(async move {
+            let deleted = store.delete_unless(&cids, spared).await;
+            drop(deleting);
+            deleted
+        });
+        deletion.await.unwrap_or_else(|e| Err(Error::internal("a deletion did not end").with_source(e)))
     }
 
     /// Removes single blocks; each has its own outcome. One that is pinned stays, and so does one that an import needs.
@@ -192,12 +213,12 @@ impl Node {
     /// # Errors
     /// When it cannot be told what is pinned, or blocks cannot be deleted.
     pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
-        let _lease = self.inner.protection.lease_of_all();
+        let lease = self.inner.protection.lease_of_all();
         let sizes = self.inner.store.has_many(cids).await?;
         let pinned = self.how_pinned(cids, PinFilter::All).await?;
         let free: Vec<_> =
             cids.iter().zip(&pinned).filter(|(_, pinned)| pinned.is_none()).map(|(cid, _)| *cid).collect();
-        let mut deleted = self.delete_untouched(&free).await?.into_iter();
+        let mut deleted = self.delete_untouched(free, &lease).await?.into_iter();
         let removal = |((cid, size), pinned): ((&Cid, Option<u64>), Option<Pinned>)| {
             let outcome = match pinned {
                 Some(Pinned::Itself(mode, _)) => Err(Error::new(ErrorKind::Conflict, format!("pinned: {mode}"))),

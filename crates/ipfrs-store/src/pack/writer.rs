@@ -19,7 +19,7 @@ use super::file::Pack;
 use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write, again};
 use super::index::Position;
 use super::queue::Job;
-use super::record::CAR_HEADER;
+use super::record::{CAR_HEADER, Location};
 use super::recovery::{Recovered, reopen_index};
 use super::shared::Shared;
 use crate::{Durability, Stored};
@@ -223,7 +223,10 @@ impl Writer {
     }
 
     fn draft_put(&self, put: &Put, before: &Batch) -> Result<(Batch, Vec<Stored>)> {
-        let indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
+        let mut indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
+        // What lies in a pack that somebody truncated may be gone: it is written again.
+        let is_hurt = |at: &mut Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
+        indexed.iter_mut().for_each(|location| drop(location.take_if(is_hurt)));
         let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, before);
         if !batch.is_empty() {
             self.shared.check_free_space(before.bytes() + batch.bytes())?;
