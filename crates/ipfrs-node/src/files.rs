@@ -49,6 +49,16 @@ impl Object {
             ))),
         }
     }
+
+    /// The error of whoever needs a file or a directory where this is [`ObjectKind::Other`]: what the block is instead, or
+    /// what is wrong with it. `remedy` says what to ask for.
+    pub async fn not_unixfs(&self, remedy: &str) -> Error {
+        let reason = match decode_async(self.cid, self.block.clone()).await {
+            Ok(_) => "it is neither a file nor a directory".to_owned(),
+            Err(reason) => reason.to_string(),
+        };
+        Error::unsupported(format!("{} is not UnixFS: {reason}; {remedy}", self.facts.path))
+    }
 }
 
 /// What a front-end shows of a path, kept between requests because it costs more to make than a small file to send.

@@ -217,3 +217,16 @@ async fn paths_lead_through_dag_json_to_files_and_what_lies_within_a_block_is_sa
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_of_too_many_links_is_refused_with_the_limit() {
+    let gateway = TestGateway::start().await;
+    // As many of the shortest links (an empty identity CID) as a block may hold, and one more.
+    let mut block = b"\x12\x06\x0a\x04\x01\x55\x00\x00".repeat(65_537);
+    block.extend(b"\x0a\x02\x08\x01");
+    let cid = gateway.put_block("cid-codec=dag-pb", block).await;
+    for answer in [gateway.get(&format!("/ipfs/{cid}/")).await, gateway.get(&format!("/ipfs/{cid}/name")).await] {
+        assert!(matches!(answer.status().as_u16(), 413 | 501), "{}", answer.status());
+        assert!(answer.text().await.unwrap().contains("more than 65536 links"));
+    }
+}

@@ -16,7 +16,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{ErrorKind, Result};
 use ipfrs_node::{Object, ObjectKind};
 
 use crate::body::{header_text, unknown_length};
@@ -98,9 +98,7 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
             answer.payload(state, &parts.headers, Payload::Bytes(target.clone())).await
         }
         ObjectKind::Directory(_) => directory(state, &request, &parts.headers, object).await,
-        ObjectKind::Other => {
-            Err(Error::unsupported(format!("{} is not UnixFS: ask for its block with ?format=raw", request.path)))
-        }
+        ObjectKind::Other => Err(object.not_unixfs("ask for its block with ?format=raw").await),
     }
 }
 

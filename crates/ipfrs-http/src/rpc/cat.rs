@@ -16,15 +16,13 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
     let (mut parts, mut length) = (Vec::new(), 0);
     for path in args.required("ipfs-path")? {
         let object = state.node.resolve(ContentPath::parse(path)?).await?.whole()?;
-        let file = match object.kind {
-            ObjectKind::File(file) => file,
+        let file = match &object.kind {
+            ObjectKind::File(file) => file.clone(),
             ObjectKind::Directory(_) => {
                 return Err(Error::invalid(format!("{path} is a directory: use ls or get")).into());
             }
             ObjectKind::Symlink(_) => return Err(Error::unsupported(format!("{path} is a symlink")).into()),
-            ObjectKind::Other => {
-                return Err(Error::unsupported(format!("{path} is not UnixFS: use block/get for its block")).into());
-            }
+            ObjectKind::Other => return Err(object.not_unixfs("use block/get for its block").await.into()),
         };
         let start = skip.min(file.size());
         let len = left.min(file.size() - start);
