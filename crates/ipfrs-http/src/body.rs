@@ -150,12 +150,14 @@ pub(crate) fn header_text(text: &str) -> HeaderValue {
 }
 
 pin_project! {
-    /// A body that reports how many bytes went through it, when it ends or is dropped.
+    /// A body that reports how many bytes went through it, when it ends or is dropped. An error waits for one turn: hyper
+    /// drops what it has not sent when a body fails, and the last line may say why it did.
     pub(crate) struct Observed<F: FnMut(u64)> {
         #[pin]
         inner: Body,
         bytes: u64,
         report: F,
+        failed: Option<axum::Error>,
     }
 
     impl<F: FnMut(u64)> PinnedDrop for Observed<F> {
@@ -168,7 +170,7 @@ pin_project! {
 
 impl<F: FnMut(u64)> Observed<F> {
     pub(crate) fn new(inner: Body, report: F) -> Self {
-        Self { inner, bytes: 0, report }
+        Self { inner, bytes: 0, report, failed: None }
     }
 }
 
@@ -178,9 +180,18 @@ impl<F: FnMut(u64)> HttpBody for Observed<F> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.project();
+        if let Some(error) = this.failed.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let frame = ready!(this.inner.poll_frame(cx));
-        if let Some(Ok(frame)) = &frame {
-            *this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        match &frame {
+            Some(Ok(frame)) => *this.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) => {
+                *this.failed = frame.and_then(Result::err);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            None => {}
         }
         Poll::Ready(frame)
     }

@@ -20,6 +20,9 @@ use crate::body::{Drained, Observed, Patient};
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::router::AppState;
 
+/// The endpoint of requests that no route answers.
+pub(crate) const UNMATCHED: &str = "unmatched";
+
 /// Handles of the HTTP metrics. Cloning shares them.
 #[derive(Debug, Clone)]
 pub struct HttpMetrics {
@@ -89,6 +92,11 @@ pub(crate) struct Family {
 }
 
 impl Family {
+    /// An answer that says no more than its status and was no work.
+    pub(crate) fn refused_at_once(&self, status: StatusCode) {
+        self.requests.with_label_values(&[&self.endpoint, self.method, status.as_str()]).inc();
+    }
+
     /// An answer of status 200 whose `bytes` are all handed over at once.
     pub(crate) fn answered_at_once(&self, bytes: usize, start: Instant) {
         self.ok.inc();
@@ -139,7 +147,7 @@ fn method_label(method: &Method) -> &'static str {
 
 /// The layer of all routes that do not observe themselves.
 pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let endpoint = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str);
+    let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
     let family = state.metrics.family(endpoint, request.method());
     observed(&state, family, request, |request| next.run(request)).await
 }

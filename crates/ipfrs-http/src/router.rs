@@ -92,7 +92,10 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
     let router = Router::new()
-        .nest("/api/v0", rpc::router().layer(rpc_guard).layer(from_fn(rpc::only_post)))
+        .nest(
+            "/api/v0",
+            rpc::router().layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post)),
+        )
         .nest("/v1", v1::router().layer(v1_guard))
         .route("/health", get(health::health))
         .route("/health/live", get(health::live))

@@ -6,13 +6,16 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
-use http::Request;
+use http::header::{CONNECTION, HOST};
+use http::{HeaderMap, Method, Request, StatusCode, Version};
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
+use crate::metrics;
+use crate::request_id::X_REQUEST_ID;
 use crate::router::AppState;
 
 /// All routes, with a short way for answers that are ready. Cloning shares them.
@@ -29,6 +32,11 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
+        if lacks_host(&request) {
+            return Answering {
+                step: Step::Ready { response: Some(self.without_host(request.method(), request.headers())) },
+            };
+        }
         let step = match self.state.ready.get(&self.state, &request) {
             Some(response) => Step::Ready { response: Some(response) },
             None => Step::Routed { inner: self.router.clone().call(request) },
@@ -36,10 +44,25 @@ impl Service {
         Answering { step }
     }
 
+    /// 400, counted as all answers are.
+    fn without_host(&self, method: &Method, headers: &HeaderMap) -> Response {
+        let text = "a request of HTTP/1.1 has one Host header (RFC 9112, 3.2)\n";
+        let mut response = (StatusCode::BAD_REQUEST, [(CONNECTION, "close")], text).into_response();
+        response.headers_mut().insert(X_REQUEST_ID, self.state.request_ids.of(headers));
+        self.state.metrics.family(metrics::UNMATCHED, method).refused_at_once(StatusCode::BAD_REQUEST);
+        response
+    }
+
     /// The routes by themselves.
     pub fn router(&self) -> Router {
         self.router.clone()
     }
+}
+
+/// Whether a request of HTTP/1.1 names no host, or several.
+fn lacks_host<B>(request: &Request<B>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    request.version() == Version::HTTP_11 && (hosts.next().is_none() || hosts.next().is_some())
 }
 
 pin_project! {

@@ -27,6 +27,7 @@ mod multipart;
 mod observability;
 mod pins;
 mod progress;
+mod request_rules;
 mod rpc_blocks;
 mod rpc_files;
 mod rpc_get;

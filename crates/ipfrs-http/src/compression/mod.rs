@@ -11,6 +11,7 @@ mod coding;
 mod config;
 mod meter;
 mod types;
+pub(crate) mod upload;
 
 use std::sync::Arc;
 use std::thread::available_parallelism;

@@ -1,7 +1,7 @@
 //! Conditional requests (RFC 9110, section 13).
 
 use http::HeaderMap;
-use http::header::{IF_NONE_MATCH, IF_RANGE};
+use http::header::{IF_MATCH, IF_NONE_MATCH, IF_RANGE};
 
 use crate::compression::is_tag_suffix;
 
@@ -9,6 +9,15 @@ use crate::compression::is_tag_suffix;
 pub(crate) fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(entity_tags).any(|tag| tag == "*" || is_same(opaque(tag), opaque(etag)))
+}
+
+/// Whether `If-Match` is there and names neither `etag`, strongly, nor `*`. `If-Unmodified-Since` needs a date of
+/// modification to be compared with (RFC 9110, 13.1.4), and content that never changes has none.
+pub(crate) fn if_match_fails(headers: &HeaderMap, etag: &str) -> bool {
+    let values = headers.get_all(IF_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_strong = |tag: &str| !tag.starts_with("W/") && !etag.starts_with("W/");
+    let names = |tag: &str| tag == "*" || (is_strong(tag) && is_same(tag, etag));
+    headers.contains_key(IF_MATCH) && !values.flat_map(entity_tags).any(names)
 }
 
 /// Whether `Range` is to be looked at: `If-Range` is absent or names `etag` strongly.
@@ -69,6 +78,17 @@ mod tests {
         ] {
             assert_eq!(if_none_match(&with(IF_NONE_MATCH, value), "\"a\""), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn if_match_compares_strongly() {
+        assert!(!if_match_fails(&HeaderMap::new(), "\"a\""));
+        for (value, fails) in
+            [("\"a\"", false), ("*", false), ("\"b\", \"a-br\"", false), ("W/\"a\"", true), ("\"b\"", true), ("", true)]
+        {
+            assert_eq!(if_match_fails(&with(IF_MATCH, value), "\"a\""), fails, "{value}");
+        }
+        assert!(if_match_fails(&with(IF_MATCH, "W/\"a\""), "W/\"a\""));
     }
 
     #[test]

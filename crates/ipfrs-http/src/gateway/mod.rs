@@ -2,6 +2,7 @@
 
 pub(crate) mod conditional;
 pub(crate) mod content_type;
+mod cors;
 pub(crate) mod disposition;
 pub(crate) mod listing;
 pub(crate) mod payload;
@@ -46,7 +47,14 @@ pub(crate) const ROUTE: &str = "/ipfs/{*path}";
 /// Answers every method under `/ipfs/`. This route observes itself: a layer would cost a small file more than its answer.
 pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
     let family = state.metrics.family(ROUTE, request.method());
-    let answer = |request| answer(state.clone(), request);
+    let answer = |request| {
+        let answer = answer(state.clone(), request);
+        async {
+            let mut response = answer.await;
+            cors::add(response.headers_mut());
+            response
+        }
+    };
     metrics::observed(&state, family, request, answer).await
 }
 
@@ -72,6 +80,9 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
     let removals = state.node.removals();
     let known = state.node.known(parts.uri.path());
     let request = GatewayRequest::parse(parts, known.as_ref().map(|facts| facts.path.clone()))?;
+    if let Format::NotOffered(name) = request.format {
+        return Ok(not_acceptable(name));
+    }
     let object = match known {
         Some(facts) => state.node.revisit(facts).await?,
         None => {
@@ -172,14 +183,20 @@ async fn directory(
     let mut answer = Answer::new(state, request, &object, etag);
     answer.set(CACHE_CONTROL, HeaderValue::from_static(LISTING_CACHE_CONTROL));
     answer.set(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    if answer.is_not_modified(headers) {
-        return Ok(answer.not_modified(None));
+    if let Some(settled) = answer.settled(headers, None) {
+        return Ok(settled);
     }
     answer.set(http::header::CONTENT_SECURITY_POLICY, state.listing.content_security_policy());
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer.set(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     let body = if request.is_head { unknown_length() } else { state.listing.body(&state.node, request, &object)? };
     Ok(answer.into_response(StatusCode::OK, body))
+}
+
+/// 406: a form of answer that the specification has and this version has not.
+fn not_acceptable(format: &str) -> Response {
+    let text = format!("the format {format} is not offered by this version: use format=raw, or leave it out\n");
+    (StatusCode::NOT_ACCEPTABLE, [(CACHE_CONTROL, "no-store"), (VARY, "Accept")], text).into_response()
 }
 
 /// 301 to the same place with a slash at its end, so that relative links in the page work.
@@ -217,15 +234,21 @@ impl Answer {
         self.headers.insert(name, value);
     }
 
-    fn is_not_modified(&self, request: &HeaderMap) -> bool {
-        conditional::if_none_match(request, &self.etag)
+    /// The answer, where the request's conditions settle it without content (RFC 9110, 13.2.2). `length` is that of
+    /// the body that is not sent.
+    fn settled(&mut self, request: &HeaderMap, length: Option<u64>) -> Option<Response> {
+        if conditional::if_match_fails(request, &self.etag) {
+            return Some((StatusCode::PRECONDITION_FAILED, [(CACHE_CONTROL, "no-store")]).into_response());
+        }
+        conditional::if_none_match(request, &self.etag).then(|| self.not_modified(length))
     }
 
-    /// 304, with the headers that RFC 9110 (15.4.5) asks to repeat. `length` is that of the body that is not sent.
-    fn not_modified(mut self, length: Option<u64>) -> Response {
+    /// 304, with the headers that RFC 9110 (15.4.5) asks to repeat.
+    fn not_modified(&mut self, length: Option<u64>) -> Response {
         let content_type = self.headers.remove(CONTENT_TYPE);
         self.headers.remove(CONTENT_DISPOSITION);
-        let mut response = self.into_response(StatusCode::NOT_MODIFIED, axum::body::Body::empty());
+        let mut response = StatusCode::NOT_MODIFIED.into_response();
+        *response.headers_mut() = std::mem::take(&mut self.headers);
         response.extensions_mut().insert(Representation { content_type, length });
         response
     }
@@ -233,8 +256,8 @@ impl Answer {
     /// The payload, or the ranges of it that were asked for.
     async fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
         let length = Some(payload.size());
-        if self.is_not_modified(request) {
-            return Ok(self.not_modified(length));
+        if let Some(settled) = self.settled(request, length) {
+            return Ok(settled);
         }
         self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         let asked = conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();

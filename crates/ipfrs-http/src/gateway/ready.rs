@@ -11,7 +11,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{IF_NONE_MATCH, RANGE};
+use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body::Body as HttpBody;
@@ -19,8 +19,8 @@ use ipfrs_node::{CacheMeter, Node};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::ROUTE;
 use super::request::{Format, SERVICE_WORKER, format_by_accept};
+use super::{ROUTE, cors};
 use crate::compression::Compression;
 use crate::metrics::{Family, HttpMetrics};
 use crate::request_id::X_REQUEST_ID;
@@ -132,6 +132,7 @@ impl ReadyAnswers {
         }
         let made = AtomicU64::new(self.started.elapsed().as_secs());
         let mut headers = answer.headers().clone();
+        cors::add(&mut headers);
         let varies = compression.varies(&mut headers, body.len() as u64);
         let ready = Ready { headers, body, varies, removals, made };
         cache.insert(request.uri.path().to_owned(), Arc::new(ready));
@@ -139,12 +140,15 @@ impl ReadyAnswers {
     }
 }
 
+/// Headers that may decide it.
+const DECIDING: [HeaderName; 4] = [RANGE, IF_MATCH, IF_NONE_MATCH, SERVICE_WORKER];
+
 /// Whether nothing but the path decides the answer.
 fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    // Clients send few headers: looking at each is cheaper than asking for those that matter.
+    let decides = |name: &HeaderName| DECIDING.contains(name);
     method == Method::GET
         && uri.query().is_none()
-        && !headers.contains_key(RANGE)
-        && !headers.contains_key(IF_NONE_MATCH)
-        && !headers.contains_key(SERVICE_WORKER)
+        && !headers.keys().any(decides)
         && format_by_accept(headers) == Format::Deserialised
 }

@@ -20,7 +20,21 @@ pub(super) enum Format {
     Deserialised,
     /// The block itself.
     Raw,
+    /// One that the specification has and this version has not, by its name.
+    NotOffered(&'static str),
 }
+
+/// The media types and the names of formats that are not offered. JSON and CBOR are what files may be, too: whoever
+/// accepts those gets files.
+const NOT_OFFERED: [(&str, &str); 7] = [
+    ("application/vnd.ipld.car", "car"),
+    ("application/x-tar", "tar"),
+    ("", "json"),
+    ("", "cbor"),
+    ("application/vnd.ipld.dag-json", "dag-json"),
+    ("application/vnd.ipld.dag-cbor", "dag-cbor"),
+    ("application/vnd.ipfs.ipns-record", "ipns-record"),
+];
 
 /// A request under `/ipfs/`, read but not yet resolved.
 #[derive(Debug)]
@@ -133,26 +147,55 @@ pub(crate) fn parse_path(raw: &str) -> Result<ContentPath> {
 }
 
 fn format_by_name(name: &str) -> Result<Format> {
-    match name {
-        "raw" => Ok(Format::Raw),
-        "car" | "tar" | "json" | "cbor" | "dag-json" | "dag-cbor" | "ipns-record" => {
-            Err(Error::unsupported(format!("format={name} is not offered by this version: use format=raw")))
-        }
-        other => Err(Error::invalid(format!("unknown format {other:?}: use format=raw, or leave it out"))),
+    if name == "raw" {
+        return Ok(Format::Raw);
+    }
+    match NOT_OFFERED.iter().find(|(_, known)| *known == name) {
+        Some((_, name)) => Ok(Format::NotOffered(name)),
+        None => Err(Error::invalid(format!("unknown format {name:?}: use format=raw, or leave it out"))),
     }
 }
 
-/// A gateway answers HTML and files unless a client names a format that it offers.
+/// A gateway answers HTML and files unless a client names a format that it offers. One that takes nothing but formats that
+/// are not offered is told so.
 pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
-    let names_raw = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        value.split(',').any(|media| media.split(';').next().is_some_and(|m| m.trim() == "application/vnd.ipld.raw"))
-    });
-    if names_raw { Format::Raw } else { Format::Deserialised }
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let types = values.flat_map(|value| value.split(',')).filter_map(|media| media.split(';').next()).map(str::trim);
+    let mut format = Format::Deserialised;
+    for (index, media) in types.filter(|media| !media.is_empty()).enumerate() {
+        let not_offered = NOT_OFFERED.iter().find(|(known, _)| *known == media);
+        match (media, not_offered) {
+            ("application/vnd.ipld.raw", _) => return Format::Raw,
+            (_, Some((_, name))) if index == 0 => format = Format::NotOffered(name),
+            (_, Some(_)) => {}
+            (_, None) => format = Format::Deserialised,
+        }
+    }
+    format
 }
 
 #[cfg(test)]
 mod tests {
-    use super::normalised;
+    use super::*;
+
+    #[test]
+    fn accept_names_a_format_where_nothing_else_would_do() {
+        for (accept, expected) in [
+            ("", Format::Deserialised),
+            ("*/*", Format::Deserialised),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Format::Deserialised),
+            ("application/json", Format::Deserialised),
+            ("text/html, application/vnd.ipld.raw", Format::Raw),
+            ("application/vnd.ipld.car; version=1", Format::NotOffered("car")),
+            ("application/x-tar, application/vnd.ipld.car", Format::NotOffered("tar")),
+            ("application/vnd.ipld.car, */*;q=0.1", Format::Deserialised),
+            ("*/*, application/vnd.ipld.dag-json", Format::Deserialised),
+            ("application/vnd.ipld.car, application/vnd.ipld.raw", Format::Raw),
+        ] {
+            let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
+            assert_eq!(format_by_accept(&headers), expected, "{accept}");
+        }
+    }
 
     #[test]
     fn paths_become_ascii_with_upper_case_escapes() {

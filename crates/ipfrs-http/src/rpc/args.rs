@@ -29,7 +29,8 @@ impl<S: Sync> FromRequestParts<S> for Args {
     }
 }
 
-fn takes_trailers(version: Version, headers: &HeaderMap) -> bool {
+/// Whether the client takes trailers: always with HTTP/2, with `TE: trailers` in HTTP/1.1.
+pub(super) fn takes_trailers(version: Version, headers: &HeaderMap) -> bool {
     let te = headers.get_all(http::header::TE).iter().filter_map(|value| value.to_str().ok());
     version == Version::HTTP_2 || te.flat_map(|value| value.split(',')).any(|item| item.trim() == "trailers")
 }

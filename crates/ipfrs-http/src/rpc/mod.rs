@@ -7,6 +7,7 @@ mod block;
 mod cat;
 mod dag;
 mod get;
+pub(crate) mod globals;
 mod ls;
 mod multipart;
 mod node;
@@ -20,9 +21,10 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE};
 use http::{Method, StatusCode};
 
+use crate::compression::upload;
 use crate::error::RpcError;
 use crate::origin;
 use crate::router::AppState;
@@ -78,10 +80,15 @@ pub(crate) async fn only_post(request: Request, next: Next) -> Response {
     }
 }
 
-/// Commands are not for pages of others.
+/// Commands are not for pages of others, and take no bodies in content codings.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    match origin::check(&request, state.port) {
-        Ok(()) => next.run(request).await,
-        Err(e) => (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response(),
+    if let Err(e) = origin::check(&request, state.port) {
+        return (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response();
     }
+    if let Some(why) = upload::refusal(request.headers()) {
+        let accepted = [(ACCEPT_ENCODING, "identity")];
+        let text = format!("415 - Unsupported Media Type: {why}\n");
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, accepted, text).into_response();
+    }
+    next.run(request).await
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
 use crate::error::RpcErrorBody;
 
-const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
+pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
 const ONE: HeaderValue = HeaderValue::from_static("1");
 const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_static("X-Stream-Error"));

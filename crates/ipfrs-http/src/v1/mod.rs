@@ -14,15 +14,18 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::compression;
 use crate::error::{Problem, problem};
 use crate::origin;
 use crate::request_id::RequestId;
 use crate::router::AppState;
+use refusal::Refusal;
 
 const CAR: &str = "application/vnd.ipld.car";
 
@@ -41,17 +44,22 @@ pub(crate) fn router() -> Router<AppState> {
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-/// The native API is not for pages of others.
+/// The native API is not for pages of others, and takes no bodies in content codings.
 pub(crate) async fn guard(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
     request: Request,
     next: Next,
 ) -> Response {
-    match origin::check(&request, state.port) {
-        Ok(()) => next.run(request).await,
-        Err(e) => Problem::new(e, &id).into_response(),
+    if let Err(e) = origin::check(&request, state.port) {
+        return Problem::new(e, &id).into_response();
     }
+    if let Some(why) = compression::upload::refusal(request.headers()) {
+        let mut response = Refusal::media_type(why).answer(&id);
+        response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        return response;
+    }
+    next.run(request).await
 }
 
 async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): OriginalUri) -> Problem {

@@ -1,0 +1,211 @@
+//! What a request's head may ask for, and what is refused because of it.
+
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use crate::content;
+use crate::harness::{TestGateway, header, rpc_failure};
+use crate::multipart::Form;
+use crate::wire::{Wire, exchange};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_in_a_content_coding_are_refused_and_nothing_is_stored() {
+    let gateway = TestGateway::start().await;
+    let post = |path: &str| gateway.request(Method::POST, path).body(Form::new().file("a", "coded").end());
+    for path in ["/api/v0/add", "/api/v0/block/put", "/api/v0/dag/import", "/v1/block/batch/put", "/v1/stream/upload"] {
+        for coding in ["gzip", "identity, br"] {
+            let request = post(path).header("content-type", Form::new().content_type());
+            let response = request.header("content-encoding", coding).send().await.unwrap();
+            assert_eq!((response.status().as_u16(), header(&response, "accept-encoding")), (415, "identity"), "{path}");
+            let text = response.text().await.unwrap();
+            assert!(text.contains(coding.trim_start_matches("identity, ")), "{path}: {text}");
+        }
+    }
+    assert_eq!(gateway.blocks().await, 0);
+    let request = post("/api/v0/add").header("content-type", Form::new().content_type());
+    assert_eq!(request.header("content-encoding", "identity").send().await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formats_that_are_not_offered_are_not_acceptable() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "content").await;
+    let get = async |query: &str, accept: &str| {
+        let request = gateway.request(Method::GET, &format!("/ipfs/{cid}{query}"));
+        request.header("accept", accept).send().await.unwrap()
+    };
+    for (query, accept, status) in [
+        ("?format=car", "*/*", 406),
+        ("?format=ipns-record", "*/*", 406),
+        ("?format=nonsense", "*/*", 400),
+        ("", "application/vnd.ipld.car; version=1", 406),
+        ("", "application/vnd.ipld.car, */*", 200),
+        ("", "application/json", 200),
+        ("?format=raw", "application/vnd.ipld.car", 200),
+    ] {
+        assert_eq!(get(query, accept).await.status(), status, "{query} {accept}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn if_match_is_a_condition() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", content::bytes(2_000)).await;
+    let dir = gateway.add_tree("", &[("d/a.txt", "x")]).await;
+    let listing = header(&gateway.get(&format!("/ipfs/{dir}/")).await, "etag").to_owned();
+    for (path, tag, status) in [
+        (format!("/ipfs/{cid}"), format!("\"{cid}\""), 200),
+        (format!("/ipfs/{cid}"), format!("\"x\", \"{cid}-gzip\""), 200),
+        (format!("/ipfs/{cid}"), "*".to_owned(), 200),
+        (format!("/ipfs/{cid}"), format!("W/\"{cid}\""), 412),
+        (format!("/ipfs/{cid}"), "\"other\"".to_owned(), 412),
+        (format!("/ipfs/{cid}?format=raw"), format!("\"{cid}\""), 412),
+        (format!("/ipfs/{dir}/"), listing, 200),
+        (format!("/ipfs/{dir}/"), format!("\"{dir}\""), 412),
+    ] {
+        // The second time, a plain answer is ready.
+        for _ in 0..2 {
+            let request = gateway.request(Method::GET, &path).header("if-match", &tag);
+            assert_eq!(request.send().await.unwrap().status(), status, "{path} {tag}");
+            gateway.content(&path).await;
+        }
+    }
+    // There is no date of modification to compare with.
+    let request = gateway.request(Method::GET, &format!("/ipfs/{cid}"));
+    let request = request.header("if-unmodified-since", "Thu, 01 Jan 1970 00:00:00 GMT");
+    assert_eq!(request.send().await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_a_host_is_malformed() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "content").await;
+    gateway.content(&format!("/ipfs/{cid}")).await;
+    for (request, status) in [
+        (format!("GET /ipfs/{cid} HTTP/1.1\r\n\r\n"), 400),
+        (format!("GET /ipfs/{cid} HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"), 400),
+        (format!("GET http://a/ipfs/{cid} HTTP/1.1\r\n\r\n"), 400),
+        (format!("GET /ipfs/{cid} HTTP/1.1\r\nHost:\r\n\r\n"), 200),
+        (format!("GET /ipfs/{cid} HTTP/1.0\r\n\r\n"), 200),
+    ] {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(&request).await;
+        let answer = wire.answer().await;
+        assert_eq!(answer.status, status, "{request}");
+        assert_ne!(answer.header("x-request-id"), "", "{request}");
+    }
+    let metrics = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
+    let line = "ipfrs_http_requests_total{endpoint=\"unmatched\",method=\"GET\",status=\"400\"} 3\n";
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+fn allows_reading(response: &Response) -> bool {
+    let lists = |name: &str, wanted: &[&str]| {
+        let listed: Vec<_> = header(response, name).split(", ").collect();
+        wanted.iter().all(|item| listed.contains(item))
+    };
+    header(response, "access-control-allow-origin") == "*"
+        && lists("access-control-allow-methods", &["GET", "HEAD", "OPTIONS"])
+        && lists("access-control-allow-headers", &["Content-Type", "Range", "User-Agent", "X-Requested-With"])
+        && lists("access-control-expose-headers", &["Content-Length", "Content-Range", "X-Ipfs-Path", "X-Ipfs-Roots"])
+        && header(response, "access-control-allow-credentials").is_empty()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_other_origins_may_read_content_and_nothing_else() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "content").await;
+    let dir = gateway.add_tree("", &[("d/a.txt", "x")]).await;
+    let send = async |method: Method, path: &str| {
+        let request = gateway.request(method, path).header("origin", "https://example.com");
+        request.header("access-control-request-method", "GET").send().await.unwrap()
+    };
+    let missing = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
+    for (method, path, status) in [
+        (Method::GET, format!("/ipfs/{cid}"), 200),
+        (Method::GET, format!("/ipfs/{cid}"), 200),
+        (Method::HEAD, format!("/ipfs/{cid}"), 200),
+        (Method::OPTIONS, format!("/ipfs/{cid}"), 204),
+        (Method::GET, format!("/ipfs/{dir}"), 301),
+        (Method::GET, format!("/ipfs/{dir}/"), 200),
+        (Method::GET, format!("/ipfs/{missing}"), 404),
+        (Method::PUT, format!("/ipfs/{cid}"), 405),
+    ] {
+        let response = send(method.clone(), &path).await;
+        assert_eq!(response.status(), status, "{method} {path}");
+        assert!(allows_reading(&response), "{method} {path}: {:?}", response.headers());
+    }
+    for path in ["/api/v0/version", "/api/v0/id", "/v1/block/batch/get", "/v1/progress", "/metrics", "/health"] {
+        for method in [Method::GET, Method::POST, Method::OPTIONS] {
+            let response = send(method.clone(), path).await;
+            let names = response.headers().keys().map(ToString::to_string);
+            assert_eq!(names.filter(|name| name.starts_with("access-control-")).count(), 0, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_has_the_time_that_its_timeout_gives_it() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", content::bytes(1_000)).await;
+    for timeout in ["0", "0s", "1h30m", "2540400h", ""] {
+        assert_eq!(gateway.rpc_bytes(&format!("cat?arg={cid}&timeout={timeout}")).await, content::bytes(1_000));
+    }
+    for timeout in ["5", "soon", "-1s"] {
+        let response = gateway.rpc(&format!("cat?arg={cid}&timeout={timeout}")).send().await.unwrap();
+        assert_eq!(response.status(), 400, "{timeout}");
+    }
+    // An upload that never ends: the head of its answer waits for the first line.
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(
+        "POST /api/v0/add?timeout=20ms HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\
+         Content-Type: application/octet-stream\r\n\r\n1\r\na\r\n",
+    )
+    .await;
+    let answer = wire.answer().await;
+    let error: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!((answer.status, &error["Code"], &error["Type"]), (500, &json!(0), &json!("error")));
+    assert!(error["Message"].as_str().unwrap().starts_with("context deadline exceeded"), "{error}");
+    assert_eq!(gateway.blocks().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_outlives_its_timeout_says_so_at_its_end() {
+    let gateway = TestGateway::start().await;
+    let form = Form::new().file("first", "1").file("second", content::bytes(100)).end();
+    let begun = &form[..form.len() - 50];
+    let ask = async |te: &str| {
+        let mut wire = Wire::connect(&gateway).await;
+        let head = format!(
+            "POST /api/v0/add?progress=true&timeout=2s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n{te}\
+             Content-Type: {}\r\n\r\n{:x}\r\n",
+            Form::new().content_type(),
+            begun.len()
+        );
+        wire.send([head.as_bytes(), begun, b"\r\n"].concat()).await;
+        wire.answer().await
+    };
+    let (told, cut) = tokio::join!(ask("TE: trailers\r\n"), ask(""));
+    for (answer, is_told) in [(told, true), (cut, false)] {
+        let text = answer.text();
+        assert_eq!(answer.status, 200, "{text}");
+        assert!(text.lines().next().unwrap().contains("first"), "{text}");
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert!(last["Message"].as_str().unwrap().starts_with("context deadline exceeded"), "{text}");
+        assert_eq!(answer.is_complete, is_told, "without trailers the connection breaks off");
+        assert_eq!(answer.trailer("x-stream-error").starts_with("context deadline exceeded"), is_told);
+    }
+    let failure = gateway.rpc("cat?arg=nonsense&timeout=1h").send().await.unwrap();
+    assert!(!rpc_failure(failure).await.contains("deadline"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_json_and_nothing_else_is_promised() {
+    let gateway = TestGateway::start().await;
+    for (encoding, status) in [("json", 200), ("", 200), ("text", 400), ("xml", 400), ("protobuf", 400)] {
+        let answer =
+            exchange(&gateway, format!("POST /api/v0/version?encoding={encoding} HTTP/1.1\r\nContent-Length: 0")).await;
+        assert_eq!(answer.status, status, "{encoding}");
+        assert_eq!(answer.text().contains("use json"), status == 400, "{encoding}: {}", answer.text());
+    }
+}
