@@ -168,7 +168,8 @@ impl Drop for Region {
 
 /// A region as one word; `None` where it does not fit, or does not begin on a page.
 fn encode(start: usize, units: usize) -> Option<u64> {
-    let fits = start % UNIT == 0 && units < 1 << LEN_BITS && start as u64 / (UNIT as u64) < 1 << (64 - LEN_BITS);
+    let fits =
+        start.is_multiple_of(UNIT) && units < 1 << LEN_BITS && start as u64 / (UNIT as u64) < 1 << (64 - LEN_BITS);
     fits.then(|| (start / UNIT) as u64 * (1 << LEN_BITS) + units as u64)
 }
 

@@ -226,7 +226,9 @@ impl Writer {
         let mut indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
         // What lies in a pack that somebody truncated may be gone: it is written again.
         let is_hurt = |at: &mut Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
-        indexed.iter_mut().for_each(|location| drop(location.take_if(is_hurt)));
+        for location in &mut indexed {
+            location.take_if(is_hurt);
+        }
         let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, before);
         if !batch.is_empty() {
             self.shared.check_free_space(before.bytes() + batch.bytes())?;
