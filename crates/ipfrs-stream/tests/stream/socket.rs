@@ -211,3 +211,34 @@ async fn a_transfer_ends_when_its_client_goes_and_no_more_is_fetched() {
     drop(reader);
     assert_eq!(Arc::strong_count(&store.under_way), 1, "nothing is being fetched any more");
 }
+
+#[tokio::test]
+async fn a_connection_that_was_there_when_bytes_were_lost_writes_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = pack_store(&dir);
+    let block = raw(pattern(1, 20_000));
+    put(&store, std::slice::from_ref(&block)).await;
+    let bytes = store.require(block.cid()).await.unwrap();
+    let (mut before, mut client, _) = connection(&store, false).await;
+    write_all(&mut before, std::slice::from_ref(&bytes)).await.unwrap();
+
+    let pack = std::fs::OpenOptions::new().write(true).open(dir.path().join("packs/00000001.car")).unwrap();
+    pack.set_len(4_096).unwrap();
+    // The kernel reads what is not there for it: an error. This process reads zeros, and from then on the kernel would.
+    assert!(write_all(&mut before, std::slice::from_ref(&bytes)).await.is_err());
+    assert_eq!(bytes[19_999], 0);
+    let refused = write_all(&mut before, &[Bytes::from_static(b"anything")]).await.unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    drop(before);
+    let mut received = Vec::new();
+    let end = client.read_to_end(&mut received).await;
+    assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    assert!([block.data().as_ref(), block.data()].concat().starts_with(&received));
+
+    let (mut after, mut client, _) = connection(&store, false).await;
+    write_all(&mut after, &[Bytes::from_static(b"anything")]).await.unwrap();
+    after.shutdown().await.unwrap();
+    received.clear();
+    client.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"anything");
+}
