@@ -23,6 +23,9 @@ const HEADER_BYTES: usize = 8;
 
 type Bytes = Box<[u8]>;
 
+/// Key and value.
+pub(crate) type Record = (Bytes, Bytes);
+
 /// A queue that gives its entries in the order of their keys, whatever their number. Entries may be added while others are
 /// taken, as long as they come behind those.
 ///
@@ -130,7 +133,7 @@ impl SortedTable {
     }
 
     /// Takes the first entry off, if its key begins with `prefix`. Waits for the disk when [`Self::is_on_disk`].
-    pub(crate) fn take(&mut self, prefix: &[u8]) -> Result<Option<(Bytes, Bytes)>> {
+    pub(crate) fn take(&mut self, prefix: &[u8]) -> Result<Option<Record>> {
         if self.first()?.is_none_or(|key| !key.starts_with(prefix)) {
             return Ok(None);
         }
@@ -243,7 +246,7 @@ mod tests {
         [&number.wrapping_mul(0x9e37_79b1).to_be_bytes()[..], &vec![b'k'; number as usize % 300]].concat()
     }
 
-    fn take_all(table: &mut SortedTable, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
+    fn take_all(table: &mut SortedTable, prefix: &[u8]) -> Vec<Record> {
         std::iter::from_fn(|| table.take(prefix).unwrap()).collect()
     }
 

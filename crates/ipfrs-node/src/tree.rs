@@ -6,7 +6,7 @@ use ipfrs_core::{Error, Result, cid_from_bytes};
 use ipfrs_unixfs::{Attributes, DirectoryBuilder, Entry, EntryKind, Importer, Mtime, entry_hash};
 
 use crate::add::Added;
-use crate::sorted_table::SortedTable;
+use crate::sorted_table::{Record, SortedTable};
 
 /// What the names of one import take in memory, about; more of them lie in a temporary file.
 const MAX_MEMORY_BYTES: usize = 4 * 1024 * 1024;
@@ -81,13 +81,11 @@ impl Tree {
         kept: impl Fn(Attributes) -> Attributes,
         wrap: bool,
     ) -> Result<Option<Added>> {
-        let Some(key) = self.with_table(first_directory).await? else { return Ok(None) };
+        let Some((key, mut batch)) = self.with_table(first_batch).await? else { return Ok(None) };
         let names = names_of(&key)?;
         let mut directory = Building { names: &names, attributes: Attributes::default(), last: None };
         let mut builder = None;
         loop {
-            let of = key.clone();
-            let batch = self.with_table(move |table| take_batch(table, &of)).await?;
             let is_last = batch.len() < BATCH_ENTRIES;
             let entries = directory.entries(batch)?;
             if wrap || !names.is_empty() {
@@ -100,6 +98,8 @@ impl Tree {
             if is_last {
                 break;
             }
+            let of = key.clone();
+            batch = self.with_table(move |table| take_batch(table, &of)).await?;
         }
         let Some(builder) = builder else { return Ok(None) };
         self.finish(importer, &names, builder).await.map(Some)
@@ -158,7 +158,7 @@ struct Building<'a> {
 
 impl Building<'_> {
     /// The entries of a batch, each name once.
-    fn entries(&mut self, batch: Vec<(Box<[u8]>, Box<[u8]>)>) -> Result<Vec<(String, Entry)>> {
+    fn entries(&mut self, batch: Vec<Record>) -> Result<Vec<(String, Entry)>> {
         let mut entries = Vec::with_capacity(batch.len());
         for (key, value) in batch {
             match Value::from_bytes(&value)? {
@@ -178,14 +178,16 @@ impl Building<'_> {
     }
 }
 
-/// The key of the directory of the first entry.
-fn first_directory(table: &mut SortedTable) -> Result<Option<Vec<u8>>> {
-    let first = table.first()?.map(|key| key.split_inclusive(|byte| *byte == END).next().unwrap_or_default().to_vec());
-    Ok(first)
+/// The key of the directory of the first entry, and its first entries.
+fn first_batch(table: &mut SortedTable) -> Result<Option<(Vec<u8>, Vec<Record>)>> {
+    let Some(first) = table.first()? else { return Ok(None) };
+    let directory = first.split_inclusive(|byte| *byte == END).next().unwrap_or_default().to_vec();
+    let batch = take_batch(table, &directory)?;
+    Ok(Some((directory, batch)))
 }
 
 /// The next entries of a directory; less than there may be when there are no more.
-fn take_batch(table: &mut SortedTable, directory: &[u8]) -> Result<Vec<(Box<[u8]>, Box<[u8]>)>> {
+fn take_batch(table: &mut SortedTable, directory: &[u8]) -> Result<Vec<Record>> {
     let mut batch = Vec::new();
     while batch.len() < BATCH_ENTRIES
         && let Some(entry) = table.take(directory)?
