@@ -159,7 +159,7 @@ async fn a_part_of_a_dag_is_imported_and_its_root_is_said_to_be_incomplete() {
     let message = lines[0]["Root"]["PinErrorMsg"].as_str().unwrap();
     assert!(message.contains(&sections[3].0), "it names the missing block: {message}");
     assert_eq!(there.blocks().await, 3);
-    assert_eq!(import(&there, "local-only=true", &[&car_of(&root, &part)]).await, [json!({}); 0]);
+    assert!(import(&there, "local-only=true", &[&car_of(&root, &part)]).await.is_empty(), "nothing is to be pinned");
 }
 
 #[tokio::test(flavor = "multi_thread")]

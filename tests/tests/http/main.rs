@@ -14,6 +14,7 @@ mod collect;
 mod compression;
 mod content;
 mod dag;
+mod dag_node;
 mod daemon;
 mod damaged_packs;
 mod download;

@@ -1,10 +1,13 @@
-//! `dag/export`, `dag/import`, `dag/resolve`, `dag/stat`: whole DAGs.
+//! `dag/export`, `dag/import`, `dag/resolve`, `dag/stat`: whole DAGs; `dag/get`, `dag/put`: nodes of them.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use bytes::Bytes;
 use futures::{StreamExt, stream};
-use ipfrs_core::{Cid, Error, Result};
-use ipfrs_node::{ContentPath, DagImport, DagStats};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Cid, Error, Result, codec};
+use ipfrs_node::{ContentPath, DagImport, DagStats, PutNode};
 use serde::Serialize;
 
 use super::args::{Args, Render};
@@ -13,6 +16,9 @@ use super::{Answer, has_body, output};
 use crate::body::{self, gathered};
 use crate::error::RpcError;
 use crate::router::AppState;
+
+/// Largest node that is read: text takes more room than the block that it becomes.
+const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES;
 
 /// A link as dag-json writes it.
 #[derive(Serialize)]
@@ -45,6 +51,66 @@ struct Resolved {
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     let path = state.node.resolve_dag(ContentPath::parse(args.one("ref")?)?).await?;
     Ok(output::object(Resolved { cid: Link::new(&path.cid, args.render)?, rem_path: path.remainder.join("/") }))
+}
+
+/// `dag/get?arg=path[&output-codec=]`: a block, or what a path leads to within one, as dag-json or in another codec.
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+    let path = ContentPath::parse(args.one("ref")?)?;
+    let output = args.text("output-codec").map_or(Ok(codec::DAG_JSON), codec::parse)?;
+    let node = state.node.get_node(path, output).await?;
+    let length = node.len() as u64;
+    Ok(output::bytes(stream::iter([Ok(node)]), length, args.takes_trailers))
+}
+
+/// What a line of `dag/put` says.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct PutLine {
+    cid: Link,
+}
+
+/// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=]`: stores each file of a multipart body, or the body itself, as a
+/// node.
+pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    args.refuse(&["allow-big-block"])?;
+    let named = |option, default| args.text(option).map_or(Ok(default), codec::parse);
+    let node = PutNode {
+        data: Bytes::new(),
+        input: named("input-codec", codec::DAG_JSON)?,
+        store: named("store-codec", codec::DAG_CBOR)?,
+        hash: args.text("hash").map_or(Ok(HashFunction::default()), HashFunction::from_name)?,
+        pin: args.bool("pin")?.unwrap_or(false),
+    };
+    let boundary = multipart::boundary(request.headers())?;
+    if boundary.is_none() && !has_body(&request) {
+        return Err(RpcError::Request("argument \"object data\" is required: the request has no body".into()));
+    }
+    let mut cids = Vec::new();
+    let Some(boundary) = boundary else {
+        let data = body::whole(request.into_body(), MAX_NODE_BYTES, "a node's").await?;
+        cids.push(state.node.put_node(PutNode { data, ..node }).await?);
+        return put_answer(&cids, &args);
+    };
+    let mut parts = Parts::new(request.into_body(), boundary);
+    while let Some(part) = parts.next().await? {
+        if cids.len() == state.node.config().batch.max_batch_size {
+            let most = cids.len();
+            return Err(
+                Error::too_large(format!("more than {most} files (batch.max_batch_size): send them apart")).into()
+            );
+        }
+        let data = part.whole(MAX_NODE_BYTES, "a node is over the limit").await?.into();
+        cids.push(state.node.put_node(PutNode { data, ..node.clone() }).await?);
+    }
+    if cids.is_empty() {
+        return Err(RpcError::Request("argument \"object data\" is required: the body holds no file".into()));
+    }
+    put_answer(&cids, &args)
+}
+
+fn put_answer(cids: &[Cid], args: &Args) -> Answer {
+    let lines = cids.iter().map(|cid| output::line(&PutLine { cid: Link::new(cid, args.render)? }));
+    Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
 }
 
 /// What a line of `dag/import` says: one of the two.

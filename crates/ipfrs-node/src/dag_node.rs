@@ -1,0 +1,225 @@
+//! Nodes of DAGs as values of the IPLD data model (<https://ipld.io/docs/data-model/>): from one codec to another.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Cid, Error, Result, codec};
+use ipfrs_unixfs::dag_pb;
+use ipld_core::cid::Cid as LinkCid;
+use ipld_core::ipld::Ipld;
+
+use crate::{BlockFormat, ContentPath, Node, PutBlock};
+
+/// Memory that a value takes, at most, for each byte of its block: a list of small numbers is the worst.
+const MEMORY_PER_BYTE: usize = 256;
+
+/// Most that is converted without leaving the runtime's worker.
+const INLINE_BYTES: usize = 4 * 1024;
+
+/// A node to store.
+#[derive(Debug, Clone)]
+pub struct PutNode {
+    /// The node in the codec `input`.
+    pub data: Bytes,
+    /// Multicodec code of the data: dag-json, dag-cbor, dag-pb or raw.
+    pub input: u64,
+    /// Multicodec code of the block that it becomes: the same ones.
+    pub store: u64,
+    /// Hash function of the content ID, which is of version 1.
+    pub hash: HashFunction,
+    /// Whether it is pinned with everything below it, which must be here then.
+    pub pin: bool,
+}
+
+impl Node {
+    /// The value that a path leads to, be it a block or something within one, in the codec `output`. A whole block in its own
+    /// codec is given as it is.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for other codecs than dag-json, dag-cbor,
+    /// dag-pb and raw; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what a codec cannot say, such as a map in raw.
+    pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<Bytes> {
+        let object = self.resolve(path).await?;
+        let (cid, remainder) = (object.cid, object.facts.remainder.clone());
+        if remainder.is_empty() && cid.codec() == output {
+            return Ok(object.block);
+        }
+        self.convert(object.block, move |block| {
+            let value = decode(cid.codec(), block).map_err(|e| Error::new(e.kind(), format!("block {cid}: {e}")))?;
+            encode(output, &within(value, &remainder)?)
+        })
+        .await
+    }
+
+    /// Stores a node durably and gives its content ID.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for data that is not of its codec, or that the other codec cannot
+    /// say; else as [`Self::put_block`] and [`Self::put_pinned_block`].
+    pub async fn put_node(&self, node: PutNode) -> Result<Cid> {
+        let PutNode { data, input, store, hash, pin } = node;
+        let data = self
+            .convert(data, move |data| {
+                let value = decode(input, data)?;
+                // What dag-pb leaves out and what it says by default are the same value and two blocks.
+                if input == store && input == codec::DAG_PB { Ok(data.clone()) } else { encode(store, &value) }
+            })
+            .await?;
+        let block = PutBlock { data, cid: None, format: BlockFormat { version: 1, codec: store, hash } };
+        let (cid, _) = if pin { self.put_pinned_block(block).await? } else { self.put_block(block).await? };
+        Ok(cid)
+    }
+
+    /// Converts where that holds up nobody, and in turn with others where it takes much memory.
+    async fn convert(&self, data: Bytes, work: impl FnOnce(&Bytes) -> Result<Bytes> + Send + 'static) -> Result<Bytes> {
+        if data.len() <= INLINE_BYTES {
+            return work(&data);
+        }
+        let room = self.room(data.len().saturating_mul(MEMORY_PER_BYTE)).await?;
+        let converted = tokio::task::spawn_blocking(move || {
+            let _until_done = room;
+            work(&data)
+        });
+        converted.await.map_err(|e| Error::internal("converting a node failed").with_source(e))?
+    }
+}
+
+fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
+    match from {
+        codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
+        codec::DAG_PB => decode_dag_pb(data),
+        codec::DAG_CBOR => serde_ipld_dagcbor::from_slice(data)
+            .map_err(|e| Error::invalid(format!("it is not dag-cbor: {e}")).with_source(e)),
+        codec::DAG_JSON => serde_ipld_dagjson::from_slice(data)
+            .map_err(|e| Error::invalid(format!("it is not dag-json: {e}")).with_source(e)),
+        other => Err(unsupported(other)),
+    }
+}
+
+fn encode(to: u64, value: &Ipld) -> Result<Bytes> {
+    match (to, value) {
+        (codec::RAW, Ipld::Bytes(bytes)) => Ok(bytes.clone().into()),
+        (codec::RAW, _) => Err(Error::invalid("raw holds bytes and nothing else: ask for dag-json or dag-cbor")),
+        (codec::DAG_PB, value) => encode_dag_pb(value),
+        (codec::DAG_CBOR, value) => serde_ipld_dagcbor::to_vec(value)
+            .map(Bytes::from)
+            .map_err(|e| Error::invalid(format!("dag-cbor cannot say it: {e}")).with_source(e)),
+        (codec::DAG_JSON, value) => serde_ipld_dagjson::to_vec(value)
+            .map(Bytes::from)
+            .map_err(|e| Error::invalid(format!("dag-json cannot say it: {e}")).with_source(e)),
+        (other, _) => Err(unsupported(other)),
+    }
+}
+
+fn unsupported(code: u64) -> Error {
+    let name = codec::name(code).map_or_else(|| format!("0x{code:x}"), str::to_owned);
+    Error::unsupported(format!("codec {name} is not one of dag-json, dag-cbor, dag-pb and raw"))
+}
+
+/// What `segments` lead to in a value.
+fn within(mut value: Ipld, segments: &[String]) -> Result<Ipld> {
+    for segment in segments {
+        let found = match value {
+            Ipld::Map(mut map) => map.remove(segment),
+            Ipld::List(mut list) => match segment.parse::<usize>() {
+                Ok(index) if index < list.len() => Some(list.swap_remove(index)),
+                _ => None,
+            },
+            _ => None,
+        };
+        value = found.ok_or_else(|| Error::not_found(format!("there is nothing called {segment:?}")))?;
+    }
+    Ok(value)
+}
+
+/// As the schema of dag-pb has it (<https://ipld.io/specs/codecs/dag-pb/spec/#logical-format>).
+fn decode_dag_pb(data: &Bytes) -> Result<Ipld> {
+    let node = dag_pb::decode(data)?;
+    let links = node.links.into_iter().map(|link| {
+        let hash = LinkCid::try_from(link.cid.to_bytes())
+            .map_err(|e| Error::unsupported(format!("the link {} has a digest that is too long: {e}", link.cid)))?;
+        Ok(map([
+            ("Hash", Ipld::Link(hash)),
+            ("Name", Ipld::String(link.name)),
+            ("Tsize", Ipld::Integer(i128::from(link.tsize))),
+        ]))
+    });
+    let links = Ipld::List(links.collect::<Result<_>>()?);
+    Ok(match node.data {
+        Some(data) => map([("Data", Ipld::Bytes(data.to_vec())), ("Links", links)]),
+        None => map([("Links", links)]),
+    })
+}
+
+fn map<const N: usize>(entries: [(&str, Ipld); N]) -> Ipld {
+    Ipld::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+/// Writes what is there and leaves out what is not, links in the order of their names.
+fn encode_dag_pb(value: &Ipld) -> Result<Bytes> {
+    let node = fields(value, &["Data", "Links"], "a node")?;
+    let Some(Ipld::List(links)) = node.get("Links") else { return Err(not_dag_pb("a node has a list of Links")) };
+    let mut encoded = links.iter().map(encode_link).collect::<Result<Vec<_>>>()?;
+    encoded.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut out = Vec::new();
+    encoded.iter().for_each(|(_, link)| put_field(&mut out, 0x12, link));
+    match node.get("Data") {
+        Some(Ipld::Bytes(data)) => put_field(&mut out, 0x0a, data),
+        Some(_) => return Err(not_dag_pb("Data is bytes")),
+        None => {}
+    }
+    Ok(out.into())
+}
+
+/// A link by its name.
+fn encode_link(value: &Ipld) -> Result<(&[u8], Vec<u8>)> {
+    let link = fields(value, &["Hash", "Name", "Tsize"], "a link")?;
+    let Some(Ipld::Link(hash)) = link.get("Hash") else { return Err(not_dag_pb("a link has a Hash")) };
+    let (mut out, mut sorted_by) = (Vec::new(), &[][..]);
+    put_field(&mut out, 0x0a, &hash.to_bytes());
+    match link.get("Name") {
+        Some(Ipld::String(name)) => {
+            put_field(&mut out, 0x12, name.as_bytes());
+            sorted_by = name.as_bytes();
+        }
+        Some(_) => return Err(not_dag_pb("Name is text")),
+        None => {}
+    }
+    match link.get("Tsize") {
+        Some(Ipld::Integer(size)) => {
+            out.push(0x18);
+            put_varint(&mut out, u64::try_from(*size).map_err(|_| not_dag_pb("Tsize is a number of bytes"))?);
+        }
+        Some(_) => return Err(not_dag_pb("Tsize is a number of bytes")),
+        None => {}
+    }
+    Ok((sorted_by, out))
+}
+
+/// The entries of a map that has no others than `known`.
+fn fields<'a>(value: &'a Ipld, known: &[&str], what: &str) -> Result<&'a BTreeMap<String, Ipld>> {
+    let Ipld::Map(map) = value else { return Err(not_dag_pb(&format!("{what} is a map"))) };
+    match map.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(key) => Err(not_dag_pb(&format!("{what} has no {key:?}"))),
+        None => Ok(map),
+    }
+}
+
+fn not_dag_pb(why: &str) -> Error {
+    Error::invalid(format!("dag-pb cannot say it: {why}"))
+}
+
+fn put_field(out: &mut Vec<u8>, key: u8, bytes: &[u8]) {
+    out.push(key);
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}

@@ -1,0 +1,140 @@
+//! `dag/get` and `dag/put`: nodes in the codecs of IPLD.
+
+use bytes::Bytes;
+use ipfrs_core::parse_cid;
+use serde_json::{Value, json};
+
+use crate::car::raw_cid;
+use crate::harness::{TestGateway, ndjson, rpc_failure};
+use crate::multipart::Form;
+
+async fn put(gateway: &TestGateway, options: &str, data: impl AsRef<[u8]>) -> String {
+    let lines = ndjson(gateway.post_form(&format!("dag/put?{options}"), Form::new().file("node", data)).await).await;
+    assert_eq!(lines.len(), 1);
+    lines[0]["Cid"]["/"].as_str().unwrap().to_owned()
+}
+
+async fn refused(gateway: &TestGateway, options: &str, data: impl AsRef<[u8]>) -> String {
+    rpc_failure(gateway.post_form(&format!("dag/put?{options}"), Form::new().file("node", data)).await).await
+}
+
+async fn get(gateway: &TestGateway, query: &str) -> Bytes {
+    gateway.rpc_bytes(&format!("dag/get?arg={query}")).await
+}
+
+async fn block(gateway: &TestGateway, cid: &str) -> Bytes {
+    gateway.rpc_bytes(&format!("block/get?arg={cid}")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_becomes_the_cbor_that_the_specification_says() {
+    let gateway = TestGateway::start().await;
+    let leaf = raw_cid(b"leaf");
+    let text = format!(
+        r#"{{"bytes":{{"/":{{"bytes":"AQID"}}}},"b":[1,-1,1.5,null,true,"ü"],"link":{{"/":"{leaf}"}},"aa":18446744073709551615}}"#
+    );
+    let cid = put(&gateway, "", &text).await;
+    // Keys by length, then by bytes; every head as short as it can be (https://ipld.io/specs/codecs/dag-cbor/spec/).
+    let link = [&[0xd8, 0x2a, 0x58, 37, 0][..], &parse_cid(&leaf).unwrap().to_bytes()].concat();
+    let expected = [
+        &b"\xa4\x61b\x86\x01\x20\xfb\x3f\xf8\0\0\0\0\0\0\xf6\xf5\x62\xc3\xbc\x62aa\x1b\xff\xff\xff\xff\xff\xff\xff\xff"
+            [..],
+        b"\x64link",
+        &link,
+        b"\x65bytes\x43\x01\x02\x03",
+    ]
+    .concat();
+    assert_eq!(block(&gateway, &cid).await, expected);
+    assert!(cid.starts_with("bafyrei"), "{cid}");
+    // And back: keys by bytes, no spaces.
+    let back = format!(
+        r#"{{"aa":18446744073709551615,"b":[1,-1,1.5,null,true,"ü"],"bytes":{{"/":{{"bytes":"AQID"}}}},"link":{{"/":"{leaf}"}}}}"#
+    );
+    assert_eq!(get(&gateway, &cid).await, back);
+    assert_eq!(get(&gateway, &format!("{cid}&output-codec=dag-cbor")).await, expected);
+    assert_eq!(get(&gateway, &format!("/ipfs/{cid}/b/2")).await, "1.5");
+    assert_eq!(get(&gateway, &format!("{cid}/bytes&output-codec=raw")).await, &b"\x01\x02\x03"[..]);
+    assert_eq!(put(&gateway, "input-codec=dag-cbor", &expected).await, cid);
+    let as_json = put(&gateway, "store-codec=dag-json&hash=blake3", &text).await;
+    assert_eq!(block(&gateway, &as_json).await, back);
+    assert!(as_json.starts_with("baguq"), "{as_json}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_and_directories_are_shown_as_their_nodes() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("cid-version=1", &[("d/a", "hello"), ("d/b", "")]).await;
+    let hello = raw_cid(b"hello");
+    let shown: Value = serde_json::from_slice(&get(&gateway, &root).await).unwrap();
+    let links = json!([
+        {"Hash": {"/": hello}, "Name": "a", "Tsize": 5},
+        {"Hash": {"/": raw_cid(b"")}, "Name": "b", "Tsize": 0},
+    ]);
+    assert_eq!(shown, json!({"Data": {"/": {"bytes": "CAE"}}, "Links": links}));
+    assert_eq!(put(&gateway, "store-codec=dag-pb", shown.to_string()).await, root);
+    assert_eq!(put(&gateway, "store-codec=dag-pb&input-codec=dag-pb", block(&gateway, &root).await).await, root);
+    assert_eq!(get(&gateway, &format!("{root}/a")).await, r#"{"/":{"bytes":"aGVsbG8"}}"#);
+    assert_eq!(get(&gateway, &format!("{root}/a&output-codec=raw")).await, "hello");
+    // The empty node, links out of order, and links without names.
+    let empty = put(&gateway, "store-codec=dag-pb", r#"{"Links":[]}"#).await;
+    assert!(block(&gateway, &empty).await.is_empty());
+    assert_eq!(get(&gateway, &empty).await, r#"{"Links":[]}"#);
+    let swapped = json!({"Data": shown["Data"], "Links": [links[1], links[0]]});
+    assert_eq!(put(&gateway, "store-codec=dag-pb", swapped.to_string()).await, root);
+    let bare = put(&gateway, "store-codec=dag-pb", json!({"Links": [{"Hash": links[0]["Hash"]}]}).to_string()).await;
+    let hash = parse_cid(&hello).unwrap().to_bytes();
+    assert_eq!(block(&gateway, &bare).await, [&[0x12, 38, 0x0a, 36][..], &hash].concat());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_nodes_are_answered_in_order_and_pinned_when_asked() {
+    let gateway = TestGateway::start().await;
+    let form = Form::new().file("a", "1").file("b", "2");
+    let lines = ndjson(gateway.post_form("dag/put?pin=true", form).await).await;
+    for (line, expected) in lines.iter().zip(["1", "2"]) {
+        let cid = line["Cid"]["/"].as_str().unwrap();
+        assert_eq!(get(&gateway, cid).await, expected);
+        assert_eq!(gateway.rpc_json(&format!("pin/ls?arg={cid}")).await["Keys"][cid]["Type"], "recursive");
+    }
+    let raw = ndjson(gateway.rpc("dag/put").body(r#"{"a":[]}"#).send().await.unwrap()).await;
+    assert_eq!(get(&gateway, raw[0]["Cid"]["/"].as_str().unwrap()).await, r#"{"a":[]}"#);
+    let dangling = format!(r#"{{"/":"{}"}}"#, raw_cid(b"absent"));
+    assert!(refused(&gateway, "pin=true", dangling).await.contains(&raw_cid(b"absent")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_codec_cannot_say_is_refused() {
+    let gateway = TestGateway::start().await;
+    let cid = put(&gateway, "", r#"{"a":1}"#).await;
+    for (options, data, named) in [
+        ("", "{", "not dag-json"),
+        ("", r#"{"a":1} x"#, "not dag-json"),
+        ("input-codec=dag-cbor", "\u{9f}", "not dag-cbor"),
+        ("store-codec=raw", r#"{"a":1}"#, "raw holds bytes"),
+        ("store-codec=dag-pb", r#"{"a":1}"#, "a node has no \"a\""),
+        ("store-codec=dag-pb", r#"{"Links":[{}]}"#, "a link has a Hash"),
+        ("store-codec=libp2p-key", "1", "libp2p-key"),
+        ("store-codec=nonsense", "1", "nonsense"),
+        ("hash=nonsense", "1", "nonsense"),
+        ("allow-big-block=true", "1", "allow-big-block"),
+    ] {
+        let message = refused(&gateway, options, data).await;
+        assert!(message.contains(named), "{options} {data}: {message}");
+    }
+    let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
+    assert!(refused(&gateway, "", deep).await.contains("not dag-json"));
+    assert!(
+        refused(&gateway, "input-codec=dag-cbor", [vec![0x81; 100_000], vec![0]].concat()).await.contains("dag-cbor")
+    );
+    let large = format!("\"{}\"", "x".repeat(2 * 1024 * 1024));
+    assert!(refused(&gateway, "", large).await.contains("2097152"));
+    for (query, named) in [
+        (format!("{cid}&output-codec=raw"), "raw holds bytes"),
+        (format!("{cid}/b"), "\"b\""),
+        (raw_cid(b"absent"), "not in"),
+    ] {
+        let message = rpc_failure(gateway.rpc(&format!("dag/get?arg={query}")).send().await.unwrap()).await;
+        assert!(message.contains(named), "{query}: {message}");
+    }
+    assert_eq!(gateway.blocks().await, 1);
+}
