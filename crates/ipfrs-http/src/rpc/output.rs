@@ -43,8 +43,7 @@ where
     (headers, Chunked::body(lines, takes_trailers)).into_response()
 }
 
-/// A stream of `length` bytes. A body whose length is in its head has no room for a trailer, so clients that take one
-/// get the length in `X-Content-Length` only.
+/// A stream of `length` bytes.
 pub(super) fn bytes<S>(pieces: S, length: u64, takes_trailers: bool) -> Response
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
