@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ipfrs_core::{Error, Result, cid_from_bytes};
 use ipfrs_unixfs::{Attributes, DirectoryBuilder, Entry, EntryKind, Importer, Mtime, entry_hash};
+use tokio::task::coop::consume_budget;
 
 use crate::add::Added;
 use crate::sorted_table::{Record, SortedTable};
@@ -81,6 +82,8 @@ impl Tree {
         kept: impl Fn(Attributes) -> Attributes,
         wrap: bool,
     ) -> Result<Option<Added>> {
+        // Small directories from memory wait for nothing, and there may be many.
+        consume_budget().await;
         let Some((key, mut batch)) = self.with_table(first_batch).await? else { return Ok(None) };
         let names = names_of(&key)?;
         let mut directory = Building { names: &names, attributes: Attributes::default(), last: None };
