@@ -68,6 +68,7 @@ async fn range_and_if_none_match_are_understood_as_under_ipfs() {
     assert_eq!(part.text().await.unwrap(), "world");
     let same = with(&gateway, &cid, "if-none-match", &format!("\"{cid}\"")).await;
     assert_eq!(same.status(), 304);
+    problem(with(&gateway, &cid, "if-match", "\"other\"").await, 412, "precondition_failed").await;
     let both = with(&gateway, &format!("{cid}?offset=1"), "range", "bytes=6-").await;
     problem(both, 400, "invalid_input").await;
 }

@@ -96,6 +96,8 @@ async fn parts_become_the_file_that_add_makes_of_the_whole() {
     let done = events.rest().await.pop().unwrap();
     assert_eq!((done.name.as_str(), &done.data["cid"], &done.data["blocks"]), ("done", &json!(cid), &json!(13)));
     assert_eq!(spooled(&gateway).len(), 1, "only the record is left");
+    gateway.rpc_bytes("repo/gc").await;
+    content::assert_same(&gateway.content(&format!("/ipfs/{cid}")).await, &body, "it is pinned");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,6 +67,19 @@ async fn a_name_is_told_again_and_is_in_a_directory_only_when_that_is_asked_for(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_upload_is_pinned_under_its_name_unless_that_is_not_wanted() {
+    let gateway = TestGateway::start().await;
+    let kept = uploaded(&gateway, "filename=a.txt", "kept").await;
+    let left = uploaded(&gateway, "pin=false", "left").await;
+    let pins = gateway.rpc_json("pin/ls?names=true").await["Keys"].clone();
+    let kept = kept["cid"].as_str().unwrap();
+    assert_eq!((pins.as_object().unwrap().len(), &pins[kept]["Name"]), (1, &json!("a.txt")), "{pins}");
+    gateway.rpc_bytes("repo/gc").await;
+    assert_eq!(gateway.content(&format!("/ipfs/{kept}")).await, "kept");
+    assert_eq!(gateway.get(&format!("/ipfs/{}", left["cid"].as_str().unwrap())).await.status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_operation_is_named_by_the_client_or_by_us_and_by_nobody_twice() {
     let gateway = TestGateway::start().await;
     let made = upload(&gateway, "", "x").await;

@@ -86,6 +86,9 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let octets = || HeaderValue::from_static("application/octet-stream");
     let content_type = content_type::by_name(&name).unwrap_or_else(octets);
     let whole = Representation { content_type: Some(content_type.clone()), length: Some(file.size()) };
+    if conditional::if_match_fails(&parts.headers, &etag) {
+        return Err(Failure::Refused(Refusal::precondition(format!("If-Match does not name {etag}"))));
+    }
     if conditional::if_none_match(&parts.headers, &etag) {
         return Ok(part_of(whole, response(StatusCode::NOT_MODIFIED, headers, Body::empty())));
     }

@@ -24,6 +24,11 @@ impl From<Error> for Refusal {
 }
 
 impl Refusal {
+    /// 412: a condition of the request does not hold.
+    pub(super) fn precondition(detail: impl Into<String>) -> Self {
+        Self::Http { status: StatusCode::PRECONDITION_FAILED, code: "precondition_failed", detail: detail.into() }
+    }
+
     /// 415: the body is in a form that is not taken.
     pub(super) fn media_type(detail: impl Into<String>) -> Self {
         Self::Http { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, code: "unsupported_media_type", detail: detail.into() }

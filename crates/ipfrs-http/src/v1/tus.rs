@@ -209,11 +209,7 @@ fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.get(TUS_RESUMABLE).is_some_and(|version| version == VERSION) {
         return Ok(());
     }
-    Err(Refusal::Http {
-        status: StatusCode::PRECONDITION_FAILED,
-        code: "precondition_failed",
-        detail: format!("resumable uploads speak tus {VERSION}: send Tus-Resumable: {VERSION}"),
-    })
+    Err(Refusal::precondition(format!("resumable uploads speak tus {VERSION}: send Tus-Resumable: {VERSION}")))
 }
 
 /// A header that is a number of bytes.
@@ -231,7 +227,6 @@ fn media_type(headers: &HeaderMap) -> Option<&str> {
 /// Whether the body is a part of the file; any other body is refused.
 fn has_content(request: &Request) -> Result<bool, Refusal> {
     if media_type(request.headers()) == Some(OFFSET_OCTET_STREAM) {
-        upload::check_encoding(request.headers())?;
         return Ok(true);
     }
     match http_body::Body::is_end_stream(request.body()) {

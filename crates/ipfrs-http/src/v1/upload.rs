@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{OperationId, UploadOptions, Uploaded};
 use serde::Serialize;
@@ -54,28 +54,14 @@ async fn import(state: &AppState, query: Query, request: Request) -> Result<Answ
 
 /// The body must be the file and nothing else.
 fn check_body(headers: &HeaderMap) -> Result<(), Refusal> {
-    check_encoding(headers)?;
-    if text(headers, CONTENT_TYPE).is_some_and(|media| media.to_ascii_lowercase().starts_with("multipart/")) {
+    let media = headers.get(CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
+    if media.is_some_and(|media| media.trim_ascii_start().starts_with(b"multipart/")) {
         return Err(Refusal::media_type(
             "the body is a form, and would be imported with its boundaries: send the bytes of the file (curl -T FILE, or \
              --data-binary @FILE), or the form to /api/v0/add",
         ));
     }
     Ok(())
-}
-
-/// The bytes of the file are to come as they are.
-pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
-    match text(headers, CONTENT_ENCODING) {
-        Some(coding) if !coding.eq_ignore_ascii_case("identity") => Err(Refusal::media_type(format!(
-            "Content-Encoding {coding:?} is not taken: send the bytes of the file as they are"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    headers.get(name).map(|value| value.to_str().unwrap_or("invalid").trim())
 }
 
 /// What the query and the headers ask of an upload.
