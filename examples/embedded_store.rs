@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_node::{AddOptions, Attributes, ContentPath, Node, NodeConfig, ObjectKind, Span, StoreConfig};
@@ -19,10 +20,10 @@ async fn main() -> anyhow::Result<()> {
     let content =
         stream::iter([Ok(Bytes::from_static(b"hello, ")), Ok(Bytes::from_static(b"content-addressed world\n"))]);
     session.file("hello.txt", Attributes::default(), content, |_bytes| {}).await?;
-    let added = session.finish().await?;
-    println!("{} is {}", added[0].name, added[0].cid);
+    let added = session.finish(|_earlier| Ok(())).await?.context("nothing was added")?;
+    println!("{} is {}", added.name, added.cid);
 
-    let object = node.resolve(ContentPath::parse(&added[0].cid.to_string())?).await?;
+    let object = node.resolve(ContentPath::parse(&added.cid.to_string())?).await?;
     if let ObjectKind::File(file) = &object.kind {
         let mut pieces = node.read(file, Span { start: 7, len: file.size() - 7 });
         while let Some(piece) = pieces.next().await {
