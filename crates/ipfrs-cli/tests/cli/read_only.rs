@@ -50,10 +50,20 @@ fn commands_and_a_gateway_read_the_same_repo_and_change_nothing() {
         assert!(ask(&["block", "stat", &tree], local).status.success());
         let only_hash = ask(&["add", "-r", "-Q", "--only-hash", "tree"], local);
         assert_eq!(String::from_utf8(only_hash.stdout).unwrap().trim(), tree);
-        for refused in [&["add", "-Q", "tree/small"][..], &["block", "put", "tree/small"]] {
+        for whole in [&["repo", "stat"][..], &["repo", "verify"], &["pin", "ls", &tree]] {
+            assert!(ask(whole, local).status.success(), "{whole:?}");
+        }
+        let writes: [&[&str]; 5] = [
+            &["add", "-Q", "tree/small"],
+            &["block", "put", "tree/small"],
+            &["block", "rm", &tree],
+            &["pin", "rm", &tree],
+            &["repo", "gc"],
+        ];
+        for refused in writes {
             let refused = ask(refused, local);
             let message = String::from_utf8(refused.stderr).unwrap();
-            assert!(!refused.status.success() && message.contains("store.read_only"), "{message}");
+            assert!(!refused.status.success() && message.contains("read-only"), "{message}");
         }
     }
     assert!(place.ok(&["gateway", "status", "--api", &url]).contains("(ready)"));
