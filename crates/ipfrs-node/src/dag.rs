@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use ipfrs_core::{Cid, Result};
+use ipfrs_core::{Cid, Result, identity_payload};
 use ipfrs_stream::{DagWalk, Visited, car};
 use prometheus::IntGauge;
 
+use crate::reachable::{Leaves, Reachable};
 use crate::{ContentPath, Node};
 
 /// How long [`DagStats::advance`] goes on before it tells how far it is.
@@ -48,7 +49,7 @@ pub struct DagStats {
     /// What was asked for, in order; those behind `current` have not been begun.
     dags: Vec<DagSize>,
     current: usize,
-    walk: DagWalk,
+    reachable: Reachable,
     /// What all of the DAGs hold; not needed for one.
     all: Option<Visited>,
     unique_blocks: u64,
@@ -81,7 +82,8 @@ impl Node {
         let root = self.resolve(path).await?.whole()?.cid;
         let metrics = self.inner.metrics.clone();
         let active = Active::begin(&metrics.downloads_active);
-        let blocks = self.walk(vec![root]).inspect(move |block| {
+        let walk = DagWalk::new(self.inner.store.clone(), vec![root], &self.inner.config.streaming);
+        let blocks = walk.inspect(move |block| {
             let _lives_as_long = &active;
             metrics.download_bytes.inc_by(block.as_ref().map_or(0, |block| block.data().len() as u64));
         });
@@ -108,7 +110,7 @@ impl Node {
         }
         Ok(DagStats {
             node: self.clone(),
-            walk: self.walk(dags.first().map(|dag| dag.root).into_iter().collect()),
+            reachable: self.below(dags.first().map(|dag| &dag.root)),
             current: 0,
             all: (dags.len() > 1).then(Visited::default),
             dags,
@@ -117,9 +119,11 @@ impl Node {
         })
     }
 
-    /// All blocks below `roots`.
-    pub(crate) fn walk(&self, roots: Vec<Cid>) -> DagWalk {
-        DagWalk::new(self.inner.store.clone(), roots, &self.inner.config.streaming)
+    /// What is below a root, leaves looked for and not read.
+    fn below(&self, root: Option<&Cid>) -> Reachable {
+        let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
+        root.into_iter().for_each(|root| reachable.start(root));
+        reachable
     }
 }
 
@@ -127,27 +131,25 @@ impl DagStats {
     /// Goes on counting for a moment; `false` when there is nothing left to count.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a block that is missing; others as those of [`DagWalk`].
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a block that is missing;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) one that is not what its codec says.
     pub async fn advance(&mut self) -> Result<bool> {
         let begun = Instant::now();
         while let Some(dag) = self.dags.get_mut(self.current) {
-            let Some(block) = self.walk.next().await else {
+            let Some(visits) = self.reachable.next().await? else {
                 self.current += 1;
-                if let Some(next) = self.dags.get(self.current) {
-                    self.walk = self.node.walk(vec![next.root]);
-                }
+                self.reachable = self.node.below(self.dags.get(self.current).map(|dag| &dag.root));
                 continue;
             };
-            let (cid, data) = block?.into_parts();
-            dag.blocks += 1;
-            dag.bytes += data.len() as u64;
-            let is_new = match &mut self.all {
-                Some(all) => all.insert(&cid)?,
-                None => true,
-            };
-            if is_new {
-                self.unique_blocks += 1;
-                self.unique_bytes += data.len() as u64;
+            // What a content ID holds itself is no block.
+            for visit in visits.into_iter().filter(|visit| identity_payload(&visit.cid).is_none()) {
+                let bytes = visit.found?;
+                dag.blocks += 1;
+                dag.bytes += bytes;
+                if self.all.as_mut().map_or(Ok(true), |all| all.insert(&visit.cid))? {
+                    self.unique_blocks += 1;
+                    self.unique_bytes += bytes;
+                }
             }
             if begun.elapsed() >= STATS_INTERVAL {
                 return Ok(true);

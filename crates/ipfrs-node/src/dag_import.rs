@@ -83,8 +83,8 @@ impl DagImport {
     /// # Errors
     /// What is wrong with the CAR, with the offset of the section where it is; what the content stream or the store fails
     /// with. Blocks before that may have been stored.
-    pub async fn car(&mut self, content: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<()> {
-        let mut reader = CarReader::new(content, CarLimits::default());
+    pub async fn car(&mut self, mut content: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<()> {
+        let mut reader = CarReader::new(&mut content, CarLimits::default());
         for root in reader.header().await? {
             if self.seen.insert(*root) {
                 self.roots.push(*root);
@@ -103,6 +103,8 @@ impl DagImport {
             self.batch_bytes += len;
             self.batch.push(block);
         }
+        // What follows the blocks of a CARv2 is its index. It is read over, so that whoever sends it can end.
+        while content.next().await.transpose()?.is_some() {}
         Ok(())
     }
 

@@ -140,6 +140,7 @@ async fn several_cars_of_one_import_share_their_roots_and_version_2_is_read() {
         v2.extend((number as u64).to_le_bytes());
     }
     v2.extend(&both);
+    v2.extend(b"an index, which nobody reads");
     let lines = import(&gateway, "stats=true", &[&car_of(&b, &[]), &v2, &both]).await;
     let root = |cid: &str| json!({"Root": {"Cid": {"/": cid}, "PinErrorMsg": ""}});
     let stats = json!({"Stats": {"BlockCount": 6, "BlockBytesCount": 6}});
@@ -170,6 +171,7 @@ async fn identity_blocks_are_walked_through_and_never_written() {
     let blocks = blocks_of(&car, &root);
     assert!(blocks.iter().all(|block| block.cid().hash().code() != hash::IDENTITY));
     assert_eq!(blocks.len() as u64, gateway.blocks().await);
+    assert_eq!(gateway.rpc_json(&format!("dag/stat?arg={root}")).await["UniqueBlocks"], blocks.len());
     let inline = "bafkqac3imvwgy3zao5xxe3de";
     assert_eq!(export(&gateway, inline).await, header_of(&parse_cid(inline).unwrap()), "nothing but a header");
     let lines = import(&gateway, "stats=true", &[&car_of(inline, &[(inline, b"hello world")])]).await;

@@ -40,6 +40,9 @@ struct Link {
 }
 
 async fn import(api: &Api, args: &DagImportArgs, out: &mut Output) -> Result<()> {
+    if let Some(directory) = args.files.iter().find(|file| file.is_dir()) {
+        bail!("{} is a directory: name the CAR files in it", directory.display());
+    }
     let sources = Source::of(&args.files, false)?;
     let is_silent = args.silent || out.is_json();
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent });
