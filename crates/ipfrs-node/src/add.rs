@@ -15,7 +15,7 @@ use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::{Attributes, BlockSink, Chunker, Entry, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::Node;
+use crate::{Node, pins};
 use crate::metrics::Metrics;
 use crate::operations::{Operation, OperationId, OperationKind};
 use crate::protection::Lease;
@@ -78,6 +78,8 @@ pub struct Added {
     pub cid: Cid,
     /// Cumulative size of its DAG in bytes, as `add` reports it.
     pub size: u64,
+    /// Mode and time that were stored with it.
+    pub attributes: Attributes,
 }
 
 /// One import. Files become [`Added`] once their blocks are durable, directories when the import is
@@ -102,7 +104,7 @@ pub struct AddSession {
     /// Where the roots are pinned, and under which name.
     pins: Option<(Pins, String)>,
     /// Keeps what was written until it is pinned.
-    _lease: Lease,
+    lease: Lease,
     _turn: OwnedSemaphorePermit,
 }
 
@@ -195,7 +197,7 @@ impl Node {
             taken: 0,
             latest: None,
             pins: (!options.only_hash && !options.unpinned).then(|| (self.inner.pins.clone(), options.pin_name)),
-            _lease: self.inner.protection.lease(),
+            lease: self.inner.protection.lease(),
             _turn: turn,
         })
     }
@@ -249,13 +251,14 @@ impl AddSession {
                 operation.advance(before + total, blocks.load(Ordering::Relaxed));
             }
         };
-        let entry = self.importer.file(content, self.keeping.of(attributes), &mut count).await;
+        let attributes = self.keeping.of(attributes);
+        let entry = self.importer.file(content, attributes, &mut count).await;
         if let (Err(e), Some(operation)) = (&entry, operation) {
             operation.fail(e);
         }
         let entry = entry?;
         self.taken += counted;
-        self.place(&names, entry).await
+        self.place(&names, entry, attributes).await
     }
 
     /// How many blocks of this import are stored, as it goes on. A block that comes twice counts twice.
@@ -269,8 +272,9 @@ impl AddSession {
     /// As [`Self::file`].
     pub async fn symlink(&mut self, path: &str, attributes: Attributes, target: &str) -> Result<()> {
         let names = self.names(path)?;
-        let entry = self.importer.symlink(target, self.keeping.of(attributes)).await?;
-        self.place(&names, entry).await
+        let attributes = Attributes { mode: None, ..self.keeping.of(attributes) };
+        let entry = self.importer.symlink(target, attributes).await?;
+        self.place(&names, entry, attributes).await
     }
 
     /// Makes a directory, where it does not exist yet.
@@ -301,7 +305,7 @@ impl AddSession {
         let is_root = |added: &&Added| if self.wrap { added.name.is_empty() } else { !added.name.contains('/') };
         let roots = added.iter().filter(is_root);
         let pin = |added: &Added| Pin { name: name.clone(), ..Pin::recursive(added.cid) };
-        pins.insert_many(roots.map(pin).collect()).await
+        pins::insert(pins, roots.map(pin).collect(), &self.lease).await
     }
 
     /// Builds the directories and waits until everything is durable. `told` gets what was not acknowledged before, once it
@@ -356,7 +360,7 @@ impl AddSession {
 
     /// Puts what was imported at `names`. A file without a name is called by its content ID, in the answer and in a
     /// wrapping directory.
-    async fn place(&mut self, names: &[&str], entry: Entry) -> Result<()> {
+    async fn place(&mut self, names: &[&str], entry: Entry, attributes: Attributes) -> Result<()> {
         let name = match names {
             [] if self.unnamed => return Err(Error::invalid("two files without a name: give each a file name")),
             [] => {
@@ -370,7 +374,8 @@ impl AddSession {
                 names.join("/")
             }
         };
-        self.waiting.push_back((self.importer.mark(), Added { name, cid: entry.cid, size: entry.tsize }));
+        let added = Added { name, cid: entry.cid, size: entry.tsize, attributes };
+        self.waiting.push_back((self.importer.mark(), added));
         Ok(())
     }
 }

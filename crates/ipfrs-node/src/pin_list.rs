@@ -132,7 +132,7 @@ impl Node {
 
     /// Finds a recursive pin above each of the blocks `wanted`.
     async fn find_above(&self, wanted: &mut HashMap<(u64, Vec<u8>), Option<Cid>>) -> Result<()> {
-        let mut left = wanted.len();
+        let (mut left, mut unknown) = (wanted.len(), None);
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
         let mut pins = self.own_pins();
         while let Some(pin) = pins.next().await.transpose()? {
@@ -148,13 +148,15 @@ impl Node {
                         *above = Some(pin.cid);
                         left -= 1;
                     }
+                    unknown = unknown.or(visit.found.err());
                 }
                 if left == 0 {
                     return Ok(());
                 }
             }
         }
-        Ok(())
+        // What was not found might be below that.
+        unknown.map_or(Ok(()), Err)
     }
 
     /// Every pin of its own.

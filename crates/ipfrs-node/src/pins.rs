@@ -1,8 +1,11 @@
 //! Pinning: what stays when garbage is collected.
 
-use ipfrs_core::{Cid, Error, Result};
-use ipfrs_store::{Pin, PinMode};
+use std::future::Future;
 
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_store::{Pin, PinMode, Pins};
+
+use crate::protection::Lease;
 use crate::reachable::{Leaves, Reachable};
 use crate::{ContentPath, Node};
 
@@ -30,6 +33,27 @@ pub struct Walked {
     pub bytes: u64,
 }
 
+/// Makes pins. They are made under the lease whatever becomes of the caller: a pin that comes after it would be one of
+/// blocks that may be gone.
+pub(crate) async fn insert(pins: &Pins, new: Vec<Pin>, lease: &Lease) -> Result<()> {
+    if new.is_empty() {
+        return Ok(());
+    }
+    let pins = pins.clone();
+    under(lease, async move { pins.insert_many(new).await }).await
+}
+
+/// Does to its end what is done under a lease.
+async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
+    let lease = lease.clone();
+    let task = tokio::spawn(async move {
+        let outcome = work.await;
+        drop(lease);
+        outcome
+    });
+    task.await.unwrap_or_else(|e| Err(Error::internal("pinning did not end").with_source(e)))
+}
+
 impl Node {
     /// Pins what `paths` lead to, all or none, and gives the CIDs. Every block must be here; `progress` is told how many
     /// were looked at. What collections do meanwhile does not matter.
@@ -44,12 +68,12 @@ impl Node {
         options: &PinOptions,
         progress: impl FnMut(Walked) + Send,
     ) -> Result<Vec<Cid>> {
-        let _lease = self.inner.protection.lease();
+        let lease = self.inner.protection.lease();
         let cids = self.targets_of(paths).await?;
         let mode = if options.recursive { PinMode::Recursive } else { PinMode::Direct };
         self.require_all(&cids, mode, progress).await?;
         let pins = cids.iter().map(|cid| Pin { cid: *cid, mode, name: options.name.clone() }).collect();
-        self.inner.pins.insert_many(pins).await?;
+        insert(&self.inner.pins, pins, &lease).await?;
         Ok(cids)
     }
 
@@ -71,7 +95,7 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) when `from` is not pinned recursively; else as [`pin`](Self::pin).
     pub async fn update_pin(&self, from: &ContentPath, to: &ContentPath, keep: bool) -> Result<(Cid, Cid)> {
-        let _lease = self.inner.protection.lease();
+        let lease = self.inner.protection.lease();
         let (from, to) = (self.target_of(from).await?, self.target_of(to).await?);
         let pins = &self.inner.pins;
         // Before the walk, which may take long.
@@ -79,7 +103,8 @@ impl Node {
             return Err(Error::not_found(format!("{from} is not pinned recursively: pin {to} itself")));
         }
         self.require_all(&[to], PinMode::Recursive, |_| {}).await?;
-        pins.replace(&from, &to, keep).await?;
+        let pins = pins.clone();
+        under(&lease, async move { pins.replace(&from, &to, keep).await }).await?;
         Ok((from, to))
     }
 

@@ -19,23 +19,34 @@
 //!    * P looks for X: a batch in which X goes might have been decided and not yet be visible. P waits after the touch
 //!      until no batch is under way that began before it ([`Protection::settled`]), and then finds X missing.
 //!
-//! **Memory.** Touches are 64-bit fingerprints; two blocks with the same one keep a block too many. They lie in epochs:
-//! a new one begins when the newest is full, a lease belongs to the newest at its time, and the oldest is dropped as soon
-//! as it has no lease. Leases that overlap without an end therefore keep only what was touched in the time of the oldest
-//! of them. Above [`MAX_TOUCHES`] the touches are forgotten, and everything is spared until the leases of that time have
-//! ended; a collection says so and fails.
+//! **What is cancelled.** A deletion that was sent happens although the collection that sent it is gone: the question that
+//! the engine asks holds C's lease, and a task of its own holds up those who look for blocks until it is over. A pin that
+//! was sent is made although its client is gone: it holds P's lease until it is durable.
+//!
+//! **Memory.** Touches are 64-bit fingerprints; two blocks with the same one keep a block too many. They lie in epochs.
+//! A new one begins when the newest is full or old, and with each collection; a lease belongs to the newest of its time,
+//! and the oldest is dropped as soon as it has no lease. So leases that overlap without an end keep only what was touched
+//! in about the time of the oldest of them, in memory and from collections. Above [`MAX_TOUCHES`] the touches are
+//! forgotten, and everything is spared until the leases of that time have ended; a collection says so and fails.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ipfrs_core::{Error, ErrorKind, Multihash, Result};
 use parking_lot::Mutex;
-use tokio::sync::{RwLock, RwLockWriteGuard};
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
 use crate::fingerprint::{ByItself, Fingerprints};
 
 /// Touches of one epoch: what a hash table of 2^17 places takes without growing, at some 10 bytes each.
 const EPOCH_TOUCHES: usize = (1 << 17) / 8 * 7;
+
+/// A lease that begins when the newest epoch is older begins another one.
+const EPOCH_AGE: Duration = Duration::from_secs(60);
+
+/// With so many epochs, only a full one is a reason for another: each is looked at for each block that is to be deleted.
+const MANY_EPOCHS: usize = 64;
 
 /// Touches of all epochs, about 160 MB.
 const MAX_TOUCHES: usize = 16 * 1024 * 1024;
@@ -50,7 +61,7 @@ pub(crate) struct Protection {
 struct Shared {
     fingerprints: Fingerprints,
     epochs: Mutex<Epochs>,
-    deletions: RwLock<()>,
+    deletions: Arc<RwLock<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -65,6 +76,7 @@ struct Epochs {
 
 #[derive(Debug)]
 struct Epoch {
+    begun: Instant,
     leases: usize,
     touched: Touched,
 }
@@ -76,9 +88,14 @@ enum Touched {
     Everything,
 }
 
-/// Keeps alive what is touched as long as it exists.
-#[derive(Debug)]
+/// Keeps alive what is touched as long as it exists, or a clone of it.
+#[derive(Debug, Clone)]
 pub(crate) struct Lease {
+    _held: Arc<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
     shared: Arc<Shared>,
     epoch: u64,
 }
@@ -87,9 +104,11 @@ impl Protection {
     /// A lease: what is touched from now on is spared until it is dropped.
     pub(crate) fn lease(&self) -> Lease {
         let mut epochs = self.shared.epochs.lock();
-        // One that forgot its touches is not made to live longer.
-        if !matches!(epochs.alive.back(), Some(Epoch { touched: Touched::These(_), .. })) {
-            epochs.begin();
+        match epochs.alive.back() {
+            Some(Epoch { touched: Touched::These(_), begun, .. }) if begun.elapsed() < EPOCH_AGE => {}
+            Some(Epoch { touched: Touched::These(_), .. }) => epochs.begin_if_useful(),
+            // One that forgot its touches is not made to live longer.
+            Some(Epoch { touched: Touched::Everything, .. }) | None => epochs.begin(),
         }
         let newest = epochs.first + epochs.alive.len() as u64 - 1;
         self.join(&mut epochs, newest)
@@ -102,14 +121,17 @@ impl Protection {
             epochs.begin();
         }
         let oldest = epochs.first;
-        self.join(&mut epochs, oldest)
+        let lease = self.join(&mut epochs, oldest);
+        // What is touched from now on can be told from what the next collection need not keep.
+        epochs.begin_if_useful();
+        lease
     }
 
     fn join(&self, epochs: &mut Epochs, number: u64) -> Lease {
         if let Some(epoch) = epochs.alive.get_mut((number - epochs.first) as usize) {
             epoch.leases += 1;
         }
-        Lease { shared: Arc::clone(&self.shared), epoch: number }
+        Lease { _held: Arc::new(Held { shared: Arc::clone(&self.shared), epoch: number }) }
     }
 
     /// To be called before the blocks are put or looked for. Costs next to nothing while nobody has a lease.
@@ -138,9 +160,9 @@ impl Protection {
         drop(self.shared.deletions.read().await);
     }
 
-    /// To be held while a batch of deletions is under way.
-    pub(crate) async fn deleting(&self) -> RwLockWriteGuard<'_, ()> {
-        self.shared.deletions.write().await
+    /// To be held while a batch of deletions is under way, whatever becomes of the one who asked for it.
+    pub(crate) async fn deleting(&self) -> OwnedRwLockWriteGuard<()> {
+        Arc::clone(&self.shared.deletions).write_owned().await
     }
 
     /// Whether it is known what must be kept.
@@ -164,7 +186,15 @@ impl Protection {
 
 impl Epochs {
     fn begin(&mut self) {
-        self.alive.push_back(Epoch { leases: 0, touched: Touched::These(HashSet::default()) });
+        self.alive.push_back(Epoch { begun: Instant::now(), leases: 0, touched: Touched::These(HashSet::default()) });
+    }
+
+    /// Begins an epoch, unless the newest has no touches or there are many.
+    fn begin_if_useful(&mut self) {
+        let is_blank = |epoch: &Epoch| matches!(&epoch.touched, Touched::These(touches) if touches.is_empty());
+        if self.alive.len() < MANY_EPOCHS && !self.alive.back().is_some_and(is_blank) {
+            self.begin();
+        }
     }
 
     fn touch(&mut self, touch: u64, most: usize) {
@@ -193,7 +223,7 @@ impl Epochs {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Held {
     fn drop(&mut self) {
         let mut epochs = self.shared.epochs.lock();
         let index = (self.epoch - epochs.first) as usize;
@@ -242,6 +272,22 @@ mod tests {
         assert!(protection.is_touched(&early), "its import may have pinned it after the pins were read");
         drop(collection);
         assert!(!protection.is_touched(&early));
+    }
+
+    #[test]
+    fn leases_that_overlap_without_an_end_do_not_keep_what_was_touched_long_before() {
+        let protection = Protection::default();
+        let mut import = protection.lease();
+        let touched = touch(&protection, "touched");
+        drop(protection.lease_of_all());
+        for _ in 0..2 {
+            // The next one begins before the one before ends.
+            import = protection.lease();
+            let collection = protection.lease_of_all();
+            drop(collection);
+        }
+        assert!(!protection.is_touched(&touched));
+        drop(import);
     }
 
     #[test]

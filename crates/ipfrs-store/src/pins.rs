@@ -4,7 +4,7 @@ mod table;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
@@ -85,8 +85,24 @@ struct Inner {
     table: RwLock<Option<Table>>,
     queue: Mutex<Queue>,
     admission: Arc<Semaphore>,
-    place: String,
-    is_read_only: bool,
+    place: Place,
+}
+
+/// Where pins are.
+#[derive(Debug)]
+enum Place {
+    File(PathBuf),
+    ReadOnly(PathBuf),
+    Memory,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) | Self::ReadOnly(path) => path.display().fmt(f),
+            Self::Memory => f.write_str("memory"),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -113,7 +129,7 @@ impl Pins {
     /// the format of a newer version; else what the file system says.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE);
-        Table::open(&path, Access::ReadWrite).map(|table| Self::new(table, path.display().to_string(), false))
+        Table::open(&path, Access::ReadWrite).map(|table| Self::new(table, Place::File(path)))
     }
 
     /// The same without changing anything on the disk: changes of pins are refused.
@@ -122,7 +138,7 @@ impl Pins {
     /// As [`open`](Self::open).
     pub fn open_read_only(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE);
-        Table::open(&path, Access::ReadOnly).map(|table| Self::new(table, path.display().to_string(), true))
+        Table::open(&path, Access::ReadOnly).map(|table| Self::new(table, Place::ReadOnly(path)))
     }
 
     /// Pins that are gone when the process ends, for a store of which that is true as well.
@@ -130,16 +146,15 @@ impl Pins {
     /// # Errors
     /// None that is known.
     pub fn in_memory() -> Result<Self> {
-        Table::in_memory().map(|table| Self::new(table, "memory".to_owned(), false))
+        Table::in_memory().map(|table| Self::new(table, Place::Memory))
     }
 
-    fn new(table: Table, place: String, is_read_only: bool) -> Self {
+    fn new(table: Table, place: Place) -> Self {
         let inner = Inner {
             table: RwLock::new(Some(table)),
             queue: Mutex::default(),
             admission: Arc::new(Semaphore::new(QUEUE_CHANGES)),
             place,
-            is_read_only,
         };
         Self { inner: Arc::new(inner) }
     }
@@ -233,8 +248,7 @@ impl Pins {
         if changes.is_empty() {
             return Ok(());
         }
-        if self.inner.is_read_only {
-            let place = &self.inner.place;
+        if let place @ Place::ReadOnly(_) = &self.inner.place {
             return Err(Error::new(ErrorKind::Forbidden, format!("the store is read-only: {place} is not changed")));
         }
         let permits = changes.len().min(QUEUE_CHANGES) as u32;
@@ -280,10 +294,28 @@ impl Inner {
                     }
                 }
                 Err(error) => {
+                    if error.kind() == ErrorKind::NoSpace {
+                        self.reopen();
+                    }
                     for waiting in group {
                         let _ = waiting.reply.send(Err(Error::new(error.kind(), error.message())));
                     }
                 }
+            }
+        }
+    }
+
+    /// Opens the file again. redb refuses everything after a write that failed; if that was for want of room, the file is
+    /// sound, without what was to be written, and there may be room again.
+    fn reopen(&self) {
+        let mut table = self.table.write();
+        // Not if it was closed meanwhile.
+        if let (Place::File(path), Some(failed)) = (&self.place, table.take()) {
+            // Its lock must be free first.
+            drop(failed);
+            match Table::open(path, Access::ReadWrite) {
+                Ok(opened) => *table = Some(opened),
+                Err(error) => tracing::error!(%error, "the pins are out of reach until the next start"),
             }
         }
     }

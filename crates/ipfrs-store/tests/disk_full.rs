@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use ipfrs_core::{Block, ErrorKind};
-use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, PutMode};
+use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, Pin, Pins, PutMode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::fixture::{assert_holds, assert_lacks, block, child_dir, cids, put_all, random_block, spawn_child};
@@ -151,4 +151,36 @@ async fn child_that_compacts() {
 #[test]
 fn compaction_on_a_full_disk_removes_what_needs_no_room_and_loses_nothing() {
     assert_child_passes("disk_full::child_that_compacts");
+}
+
+#[tokio::test]
+async fn child_whose_pins_cannot_grow() {
+    let Some(dir) = child_dir() else { return };
+    let pins = Pins::open(&dir).unwrap();
+    let many = || (0..20_000).map(|_| Pin::recursive(*random_block(40).cid())).collect::<Vec<_>>();
+    let kept = many();
+    pins.insert_many(kept.clone()).await.unwrap();
+    limit_files_to(Some(std::fs::metadata(dir.join("pins.redb")).unwrap().len()));
+    let mut pinned = kept.len() as u64;
+    let error = loop {
+        match pins.insert_many(many()).await {
+            Ok(()) => pinned += 20_000,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert_eq!(pins.count().await.unwrap(), pinned);
+    limit_files_to(None);
+    pins.insert_many(many()).await.unwrap();
+    pins.close().await.unwrap();
+    let pins = Pins::open(&dir).unwrap();
+    assert_eq!(pins.count().await.unwrap(), pinned + 20_000);
+    let found = pins.get_many(kept.iter().map(|pin| pin.cid).collect()).await.unwrap();
+    assert_eq!(found.into_iter().flatten().collect::<Vec<_>>(), kept);
+    println!("reached the end");
+}
+
+#[test]
+fn pins_that_found_no_room_are_refused_and_made_when_there_is_some() {
+    assert_child_passes("disk_full::child_whose_pins_cannot_grow");
 }

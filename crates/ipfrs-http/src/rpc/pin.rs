@@ -157,7 +157,7 @@ fn keys(pins: BoxStream<'static, Result<PinLine>>) -> BoxStream<'static, Result<
 #[serde(rename_all = "PascalCase")]
 struct Verified {
     cid: String,
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     ok: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bad_nodes: Vec<BadNode>,
@@ -168,11 +168,6 @@ struct Verified {
 struct BadNode {
     cid: String,
     err: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// `pin/verify[?verbose=][&quiet=]`: a line for each recursive pin that is not whole; with `verbose` for each.
