@@ -70,7 +70,7 @@ async fn the_room_of_deleted_blocks_comes_back() {
     }
     assert_eq!(store.compact(ALL).await.unwrap(), Compacted::default(), "nothing is dead");
     // Every pack loses something, some lose all.
-    let is_kept = |number: usize| number >= 100 && number % 3 == 0;
+    let is_kept = |number: usize| number >= 100 && number.is_multiple_of(3);
     let (mut kept, mut gone) = (Vec::new(), Vec::new());
     for (number, block) in blocks.iter().enumerate() {
         if is_kept(number) { kept.push(block.clone()) } else { gone.push(block.clone()) }

@@ -117,7 +117,7 @@ async fn child_that_compacts() {
     for part in blocks.chunks(30) {
         put_all(&store, part).await;
     }
-    let is_kept = |number: &usize| *number >= 30 && number % 3 > 0;
+    let is_kept = |number: &usize| *number >= 30 && !number.is_multiple_of(3);
     let (kept, gone): (Vec<_>, Vec<_>) = (0..90).partition(is_kept);
     let [kept, gone] = [kept, gone].map(|numbers| numbers.into_iter().map(|n| blocks[n].clone()).collect::<Vec<_>>());
     store.delete_many(&cids(&gone)).await.unwrap();
