@@ -123,13 +123,16 @@ pub fn end() -> Bytes {
 /// The extended header for what a `ustar` header cannot say; empty where it can say all.
 fn pax_records(path: &[u8], target: &[u8], size: u64, mtime: &Mtime, has_plain_time: bool) -> Vec<u8> {
     let mut records = Vec::new();
-    if std::str::from_utf8(target).is_err() {
+    // A target that is no text goes as it is into a header's field; only one that is too long needs to be announced.
+    let is_text = std::str::from_utf8(target).is_ok();
+    let has_plain_target = is_plain(target) || (!is_text && target.len() <= NAME_BYTES);
+    if !is_text && !has_plain_target {
         put_record(&mut records, "hdrcharset", b"BINARY");
     }
     if !is_plain(path) {
         put_record(&mut records, "path", path);
     }
-    if !is_plain(target) {
+    if !has_plain_target {
         put_record(&mut records, "linkpath", target);
     }
     if size > MAX_OCTAL {
@@ -258,6 +261,31 @@ mod tests {
             header.iter().enumerate().map(|(at, b)| if (148..156).contains(&at) { 32 } else { u64::from(*b) }).sum();
         assert_eq!(text(148, 8), format!("{sum:06o}\0 "));
         assert!(header[265..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_in_an_extended_header() {
+        let records = |path: &str, kind| {
+            let header = header(&TarEntry { path, kind, attributes: Attributes::default() }).unwrap();
+            if header.len() == 512 {
+                return Vec::new();
+            }
+            assert_eq!((header[156], header.len() % 512), (b'x', 0));
+            let size = std::str::from_utf8(&header[124..135]).unwrap();
+            header[512..512 + usize::from_str_radix(size, 8).unwrap()].to_vec()
+        };
+        assert_eq!(records("a", TarKind::File { size: MAX_OCTAL }), b"");
+        assert_eq!(records("a", TarKind::File { size: 1 << 33 }), b"19 size=8589934592\n");
+        assert_eq!(records(&"x".repeat(100), TarKind::File { size: 0 }), b"");
+        assert_eq!(
+            records(&"x".repeat(100), TarKind::Directory),
+            format!("111 path={}/\n", "x".repeat(100)).as_bytes()
+        );
+        assert_eq!(records("ü", TarKind::File { size: 0 }), "11 path=ü\n".as_bytes());
+        assert_eq!(records("a", TarKind::Symlink { target: b"\xff" }), b"");
+        let long = [0xff; 101];
+        let expected = [b"21 hdrcharset=BINARY\n115 linkpath=", &long[..], b"\n"].concat();
+        assert_eq!(records("a", TarKind::Symlink { target: &long }), expected);
     }
 
     #[test]
