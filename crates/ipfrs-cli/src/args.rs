@@ -3,11 +3,13 @@
 mod dag;
 mod pin;
 mod repo;
+mod value;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use ipfrs_interface::{Chunker, Profile};
 
 pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
@@ -97,7 +99,7 @@ pub(crate) struct StartArgs {
     #[arg(long)]
     pub(crate) port: Option<u16>,
     /// Threads that serve requests [default: the number of cores]
-    #[arg(long, value_name = "THREADS")]
+    #[arg(long, value_name = "THREADS", value_parser = value::workers)]
     pub(crate) workers: Option<usize>,
     /// Write nothing to the repo: what is there is served, and nothing can be added or removed
     #[arg(long)]
@@ -109,7 +111,7 @@ pub(crate) struct AddArgs {
     /// Files and directories to add; standard input where there is none, or for "-"
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Add directories with everything in them
+    /// Add directories with everything in them; a pipe, socket or device there is an error, as for `ipfs add`
     #[arg(short, long)]
     pub(crate) recursive: bool,
     /// Print only the content ID of the last root
@@ -144,14 +146,14 @@ pub(crate) struct AddArgs {
     pub(crate) raw_leaves: Option<bool>,
     /// How files are cut into blocks: size-BYTES; or where their content says so, with rabin, rabin-AVG,
     /// rabin-MIN-AVG-MAX or buzhash [default: as the profile says]
-    #[arg(long)]
+    #[arg(long, value_parser = value::as_a::<Chunker>)]
     pub(crate) chunker: Option<String>,
     /// Lay files out so that their beginning is near the root
     #[arg(short, long)]
     pub(crate) trickle: bool,
     /// Hash function of content IDs: sha2-256, sha2-512, sha3-256, keccak-256, blake2b-256 or blake3; one that is not
     /// sha2-256 makes content IDs of version 1 [default: sha2-256]
-    #[arg(long, value_name = "FUNCTION")]
+    #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) hash: Option<String>,
     /// Put small blocks into the content IDs that name them, and store nothing for those
     #[arg(long)]
@@ -175,7 +177,7 @@ pub(crate) struct AddArgs {
     #[arg(long, value_name = "NANOSECONDS", requires = "mtime")]
     pub(crate) mtime_nsecs: Option<u32>,
     /// Set of import parameters: unixfs-v0-2015 or unixfs-v1-2025 [default: import.profile of the configuration]
-    #[arg(long)]
+    #[arg(long, value_parser = value::as_a::<Profile>)]
     pub(crate) profile: Option<String>,
 }
 
@@ -200,7 +202,8 @@ pub(crate) struct GetArgs {
     /// A content ID, or a path below one: CID/name, /ipfs/CID/name
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) path: String,
-    /// Where to save it [default: the last part of the path, here]
+    /// Where to save it; a file that is there is replaced, within a directory it gets its own name [default: the last
+    /// part of the path, here]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
     /// Save a TAR archive, with ".tar" behind its name
@@ -249,10 +252,10 @@ pub(crate) struct BlockPutArgs {
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Codec of the block: raw, dag-pb, dag-cbor, ... [default: raw]
-    #[arg(long, value_name = "CODEC")]
+    #[arg(long, value_name = "CODEC", value_parser = value::codec)]
     pub(crate) cid_codec: Option<String>,
     /// Hash function of the content ID, as for `add --hash` [default: sha2-256]
-    #[arg(long, value_name = "FUNCTION")]
+    #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) mhtype: Option<String>,
     /// Pin the blocks with everything below them
     #[arg(long)]

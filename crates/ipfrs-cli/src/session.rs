@@ -23,6 +23,9 @@ pub(crate) struct Session {
 /// The repo that the flags or the environment name.
 pub(crate) fn repo(globals: &Globals) -> Result<PathBuf> {
     match &globals.repo {
+        Some(repo) if repo.is_file() => {
+            bail!("{} is a file: --repo and IPFRS_PATH name the directory of the repo", repo.display())
+        }
         Some(repo) => Ok(repo.clone()),
         None => std::env::home_dir().map(|home| home.join(".ipfrs")).ok_or_else(|| {
             anyhow!("there is no home directory to keep the repo in: name one with --repo or IPFRS_PATH")

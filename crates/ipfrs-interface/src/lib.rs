@@ -19,6 +19,9 @@ mod signals;
 
 pub use config::{Config, Flag, Settings, Sources};
 pub use gateway::{Gateway, running_url};
+/// What flags of the command line are checked with.
+pub use ipfrs_core::{codec, hash::HashFunction};
+pub use ipfrs_node::{Chunker, Profile};
 pub use local::Local;
 pub use logging::{LogConfig, LogFormat};
 pub use server::ServerConfig;

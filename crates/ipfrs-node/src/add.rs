@@ -15,11 +15,11 @@ use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::{Attributes, BlockSink, Chunker, Entry, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{Node, pins};
 use crate::metrics::Metrics;
 use crate::operations::{Operation, OperationId, OperationKind};
 use crate::protection::Lease;
 use crate::tree::Tree;
+use crate::{Node, pins};
 
 /// Longest path of a file in an import (`PATH_MAX` on Linux).
 const MAX_PATH_BYTES: usize = 4_096;

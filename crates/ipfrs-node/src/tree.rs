@@ -105,13 +105,20 @@ impl Tree {
             batch = self.with_table(move |table| take_batch(table, &of)).await?;
         }
         let Some(builder) = builder else { return Ok(None) };
-        self.finish(importer, &names, builder).await.map(Some)
+        let attributes = kept(directory.attributes);
+        self.finish(importer, &names, builder, attributes).await.map(Some)
     }
 
     /// Imports a directory, and makes it an entry of the one above it.
-    async fn finish(&mut self, importer: &mut Importer, names: &[&str], builder: DirectoryBuilder) -> Result<Added> {
+    async fn finish(
+        &mut self,
+        importer: &mut Importer,
+        names: &[&str],
+        builder: DirectoryBuilder,
+        attributes: Attributes,
+    ) -> Result<Added> {
         let entry = importer.finish_directory(builder).await?;
-        let added = Added { name: names.join("/"), cid: entry.cid, size: entry.tsize };
+        let added = Added { name: names.join("/"), cid: entry.cid, size: entry.tsize, attributes };
         if !names.is_empty() {
             self.place(names, &entry).await?;
         }

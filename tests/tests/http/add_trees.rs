@@ -40,6 +40,18 @@ async fn mode_and_time_are_kept_when_asked_and_listed() {
     let lines = gateway.add_form("preserve-mode=true&preserve-mtime=true", form()).await;
     assert_ne!(hash_of(&plain[0]), hash_of(&lines[0]));
     let root = hash_of(lines.last().unwrap());
+    let kept: Vec<_> =
+        lines.iter().map(|line| json!([line["Name"], line["Mode"], line["Mtime"], line["MtimeNsecs"]])).collect();
+    assert_eq!(
+        Value::from(kept),
+        json!([
+            ["d/a", "0640", 1_700_000_000, 500_000_000],
+            ["d/l", null, -1, null],
+            ["d/e", "0750", null, null],
+            ["d", "0755", null, null],
+        ])
+    );
+    assert!(plain.iter().all(|line| line.get("Mode").is_none() && line.get("Mtime").is_none()), "{plain:?}");
     assert_eq!(gateway.content(&format!("/ipfs/{root}/a")).await, "hello world");
     let listed = gateway.rpc_json(&format!("ls?arg={root}")).await;
     let links = listed["Objects"][0]["Links"].as_array().unwrap();

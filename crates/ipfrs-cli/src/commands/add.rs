@@ -17,6 +17,20 @@ struct Line {
     hash: Option<String>,
     bytes: Option<u64>,
     size: Option<String>,
+    #[serde(flatten)]
+    attributes: Attributes,
+}
+
+/// Mode in octal and time, where they are stored with what was added.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Attributes {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime_nsecs: Option<u32>,
 }
 
 /// What was added, as it is printed.
@@ -26,6 +40,8 @@ struct Added {
     name: String,
     hash: String,
     size: String,
+    #[serde(flatten)]
+    attributes: Attributes,
 }
 
 pub(super) async fn run(api: &Api, args: &AddArgs, out: &mut Output) -> Result<()> {
@@ -74,7 +90,8 @@ async fn report(
             progress.done(tally.advance(line.name, line.bytes.unwrap_or(0)));
             continue;
         };
-        let added = Added { name: line.name, hash, size: line.size.unwrap_or_default() };
+        let size = line.size.unwrap_or_default();
+        let added = Added { name: line.name, hash, size, attributes: line.attributes };
         if !args.quieter {
             progress.aside(|| print(&added, args, out))?;
         }

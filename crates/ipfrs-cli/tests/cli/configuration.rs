@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::harness::Place;
+use crate::harness::{Place, Ran};
 
 #[test]
 fn init_writes_a_file_that_is_valid_and_never_overwrites_one() {
@@ -32,10 +32,41 @@ fn mistakes_in_the_file_are_pointed_out() {
 }
 
 #[test]
-fn a_flag_outside_its_range_is_named_as_the_flag() {
+fn values_are_checked_when_they_are_typed() {
     let place = Place::new();
-    let message = place.fails(&["gateway", "start", "--workers", "0"]);
-    assert!(message.contains("--workers: server.workers = 0: accepted are 1 to 1024"), "{message}");
+    place.write("file", b"content");
+    for (arguments, flag, accepted) in [
+        (&["gateway", "start", "--workers", "0"][..], "--workers <THREADS>", "accepted are 1 to 1024"),
+        (&["gateway", "start", "--workers", "many"], "--workers <THREADS>", "invalid digit"),
+        (&["add", "--chunker", "size-0", "file"], "--chunker <CHUNKER>", "size"),
+        (&["add", "--chunker", "magic", "file"], "--chunker <CHUNKER>", "rabin"),
+        (&["add", "--profile", "v3", "file"], "--profile <PROFILE>", "unixfs-v1-2025"),
+        (&["add", "--hash", "md5", "file"], "--hash <FUNCTION>", "sha2-256"),
+        (&["block", "put", "--mhtype", "md5", "file"], "--mhtype <FUNCTION>", "sha2-256"),
+        (&["block", "put", "--cid-codec", "nope", "file"], "--cid-codec <CODEC>", "unknown codec \"nope\""),
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+        assert!(ran.stderr.contains(flag) && ran.stderr.contains(accepted), "{arguments:?}: {}", ran.stderr);
+    }
+    assert!(!place.repo().exists());
+}
+
+#[test]
+fn misspelt_variables_and_a_repo_that_is_a_file_are_named() {
+    let place = Place::new();
+    let mut command = place.command(&["config", "check"]);
+    let ran: Ran = command.env("IPFRS_SEVER_PORT", "1").output().unwrap().into();
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.stderr.contains("IPFRS_SEVER_PORT: there is no such setting: did you mean IPFRS_SERVER_PORT?"),
+        "{ran:?}"
+    );
+    place.write("file", b"content");
+    for arguments in [&["ls", "bafkqaaa"][..], &["add", "file"], &["gateway", "start"], &["config", "init"]] {
+        let message = place.fails(&[&["--repo", "file"], arguments].concat());
+        assert!(message.contains("file is a file: --repo and IPFRS_PATH name the directory"), "{message}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{Args, Render};
+use super::attributes::AttributeFields;
 use super::multipart::{self, Part, Parts};
 use super::{Answer, attributes, has_body, output};
 use crate::body;
@@ -40,6 +41,8 @@ struct AddedLine<'a> {
     name: &'a str,
     hash: String,
     size: String,
+    #[serde(flatten)]
+    attributes: AttributeFields,
 }
 
 #[derive(Serialize)]
@@ -207,7 +210,9 @@ impl Reporter {
     fn added(&mut self, added: &Added) -> Result<()> {
         if !self.silent {
             let hash = self.render.cid(&added.cid)?;
-            self.send(output::line(&AddedLine { name: &added.name, hash, size: added.size.to_string() }));
+            let attributes = AttributeFields::of(added.attributes);
+            let line = AddedLine { name: &added.name, hash, size: added.size.to_string(), attributes };
+            self.send(output::line(&line));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use http::HeaderMap;
 use http::header::CONTENT_DISPOSITION;
 use ipfrs_node::{Attributes, ListedKind, Mtime};
+use serde::Serialize;
 
 use super::args::Args;
 use super::multipart::parameter;
@@ -78,6 +79,29 @@ pub(super) fn go_mode(unix: u32, kind: ListedKind) -> u32 {
         ListedKind::File | ListedKind::Unknown => 0,
     };
     unix & PERMISSIONS | special | kind
+}
+
+/// Mode and time as lines of `add` have them: the mode in octal, as Go writes it, and as in Kubo none of what is 0.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct AttributeFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtime_nsecs: Option<u32>,
+}
+
+impl AttributeFields {
+    pub(super) fn of(attributes: Attributes) -> Self {
+        let mtime = attributes.mtime;
+        Self {
+            mode: attributes.mode.map(|mode| format!("0{:o}", go_mode(mode, ListedKind::File))),
+            mtime: mtime.map(|mtime| mtime.seconds).filter(|seconds| *seconds != 0),
+            mtime_nsecs: mtime.map(|mtime| mtime.nanos).filter(|nanos| *nanos != 0),
+        }
+    }
 }
 
 /// A time in UTC, in the format of RFC 3339; `None` outside the years 0 to 9999, which that does not have.

@@ -14,6 +14,8 @@ use super::{Config, SECTIONS, Section};
 
 /// Prefix of the environment variables that are settings.
 const ENV_PREFIX: &str = "IPFRS_";
+/// Behind the prefix, the variable that names the repo: it is no setting, because the repo holds the settings.
+const PATH_VARIABLE: &str = "path";
 
 /// Where settings are read from. Later ones win: file, environment, flags.
 #[derive(Debug, Clone, Default)]
@@ -140,17 +142,32 @@ impl Settings {
         Ok(())
     }
 
-    /// A variable that names no section of ours is somebody else's.
+    /// A variable that names no section of ours, nor nearly one of our keys, is somebody else's.
     fn add_variable(&mut self, name: &str, text: &str) -> Result<()> {
         let Some(rest) = name.strip_prefix(ENV_PREFIX).map(str::to_ascii_lowercase) else { return Ok(()) };
+        let origin = Origin::Variable(name.to_owned());
         for section in SECTIONS {
             let Some(key) = rest.strip_prefix(section.name).and_then(|rest| rest.strip_prefix('_')) else { continue };
-            let origin = Origin::Variable(name.to_owned());
-            let key = known_key(section, key).map_err(|why| Error::invalid(format!("{origin}: {why}")))?;
-            self.by_key.insert((section.name, key), from_text(text, origin));
+            match known_key(section, key) {
+                Ok(key) => drop(self.by_key.insert((section.name, key), from_text(text, origin))),
+                Err(_) if is_service_link(name, text) => {}
+                Err(why) => return Err(Error::invalid(format!("{origin}: {why}"))),
+            }
             return Ok(());
         }
-        Ok(())
+        if rest == PATH_VARIABLE || is_service_link(name, text) {
+            return Ok(());
+        }
+        let keys =
+            SECTIONS.iter().flat_map(|section| (section.keys)().iter().map(|key| format!("{}_{key}", section.name)));
+        let variables: Vec<_> = keys.chain([PATH_VARIABLE.to_owned()]).collect();
+        match nearest(&rest, &variables.iter().map(String::as_str).collect::<Vec<_>>()) {
+            Some(near) => {
+                let near = near.to_ascii_uppercase();
+                Err(Error::invalid(format!("{origin}: there is no such setting: did you mean {ENV_PREFIX}{near}?")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The whole configuration: defaults where nothing was written. Types and ranges are checked.
@@ -223,6 +240,13 @@ impl Settings {
         }
         Ok(table)
     }
+}
+
+/// Whether a variable is one that Kubernetes and Docker set for a service whose name begins as ours do:
+/// `IPFRS_SERVICE_PORT=8080`, `IPFRS_PORT_8080_TCP_ADDR=10.0.0.1`, `IPFRS_PORT=tcp://10.0.0.1:8080`.
+fn is_service_link(name: &str, text: &str) -> bool {
+    ["_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP"].iter().any(|part| name.contains(part))
+        || ["tcp://", "udp://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
 fn from_text(text: &str, origin: Origin) -> Setting {

@@ -141,6 +141,35 @@ fn unknown_variables_of_a_known_section_are_errors() {
 }
 
 #[test]
+fn misspelt_variables_are_errors_and_those_of_others_are_not() {
+    let load = |name: &str, value: &str| {
+        let environment = vec![(name.to_owned(), value.to_owned())];
+        Config::load(&Sources { environment, ..Sources::default() })
+    };
+    for (name, near) in [
+        ("IPFRS_SEVER_PORT", "IPFRS_SERVER_PORT"),
+        ("IPFRS_SERVERPORT", "IPFRS_SERVER_PORT"),
+        ("IPFRS_COMPRESION_LEVEL", "IPFRS_COMPRESSION_LEVEL"),
+        ("IPFRS_PAHT", "IPFRS_PATH"),
+    ] {
+        let message = load(name, "1").unwrap_err().message().to_owned();
+        assert_eq!(message, format!("environment variable {name}: there is no such setting: did you mean {near}?"));
+    }
+    for (name, value) in [
+        ("IPFRS_PATH", "/repo"),
+        ("IPFRS_FLEET_REGION", "eu"),
+        ("IPFRS_SERVICE_HOST", "10.0.0.1"),
+        ("IPFRS_SERVICE_PORT_HTTP", "8080"),
+        ("IPFRS_PORT", "tcp://10.0.0.1:8080"),
+        ("IPFRS_PORT_8080_TCP_ADDR", "10.0.0.1"),
+        ("IPFRS_STORE_SERVICE_HOST", "10.0.0.1"),
+        ("IPFRS_STORE_PORT", "tcp://10.0.0.1:8080"),
+    ] {
+        assert_eq!(load(name, value).unwrap(), Config::default(), "{name}");
+    }
+}
+
+#[test]
 fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
     let cases = [
         ("[server]\nport = 70000\n", "config.toml, line 2: server.port = 70000: ", "an integer from 0 to 65535"),
