@@ -314,7 +314,7 @@ fn failed(action: &str, path: &Path, error: redb::Error) -> Error {
             format!("{} is open in another process: stop it, then try again", path.display()),
         ),
         error if is_damage(&error) => Error::corrupt(format!(
-            "cannot {action} {}: {error} (restart: the index is then rebuilt from the packs)",
+            "cannot {action} {}: {error} (stop the program, delete that file and start again: it is rebuilt from the packs)",
             path.display()
         ))
         .with_source(error),

@@ -342,6 +342,12 @@ pub(super) async fn dropped_futures_and_streams_leave_the_store_usable(store: St
         let _ = tokio::time::timeout(Duration::ZERO, put).await;
     }
     put_all(&*store, &blocks).await;
+    store.delete_many(&cids(&blocks[..500])).await.unwrap();
+    for millis in 0..5 {
+        let compaction = store.compact(CompactOptions { min_dead_share: 0.0 });
+        let _ = tokio::time::timeout(Duration::from_millis(millis), compaction).await;
+    }
+    put_all(&*store, &blocks).await;
     for taken in [1, 127, 128, 129, 500] {
         let some: Vec<_> = store.get_many(cids(&blocks)).take(taken).try_collect().await.unwrap();
         assert_eq!(some.len(), taken);
