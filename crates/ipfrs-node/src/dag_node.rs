@@ -161,7 +161,7 @@ fn encode_dag_pb(value: &Ipld) -> Result<Bytes> {
     let node = fields(value, &["Data", "Links"], "a node")?;
     let Some(Ipld::List(links)) = node.get("Links") else { return Err(not_dag_pb("a node has a list of Links")) };
     let mut encoded = links.iter().map(encode_link).collect::<Result<Vec<_>>>()?;
-    encoded.sort_by(|(a, _), (b, _)| a.cmp(b));
+    encoded.sort_by_key(|(name, _)| *name);
     let mut out = Vec::new();
     encoded.iter().for_each(|(_, link)| put_field(&mut out, 0x12, link));
     match node.get("Data") {
