@@ -120,8 +120,10 @@ impl Node {
             reachable.start(&cid);
             while let Some(visits) = reachable.next().await.map_err(cannot)? {
                 for visit in visits {
-                    visit.found.map_err(cannot)?;
-                    kept += 1;
+                    match visit.found {
+                        Ok(_) => kept += 1,
+                        Err(e) => self.excuse(&cid, &mut reachable, &visit.cid, e).await.map_err(cannot)?,
+                    }
                 }
                 if kept - told >= TELL_BLOCKS {
                     told = kept;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::str::FromStr;
 
 use futures::stream::{self, BoxStream, StreamExt};
-use ipfrs_core::{Cid, Error, Result};
-use ipfrs_store::{Pin, PinMode};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_store::{BlockStoreExt, Pin, PinMode};
 
 use crate::reachable::{Leaves, Reachable};
 use crate::{ContentPath, Node};
@@ -130,6 +130,24 @@ impl Node {
         Ok(found)
     }
 
+    /// Says what it means that a block below the recursive pin of `root` was not found or not sound. It is nothing when
+    /// the pin has been removed since it was read, and the block after it; or when both have come back since: then the
+    /// walk goes there again.
+    ///
+    /// # Errors
+    /// What the visit failed with, when the pin is there and the block is not.
+    pub(crate) async fn excuse(&self, root: &Cid, reachable: &mut Reachable, cid: &Cid, failure: Error) -> Result<()> {
+        let pin = self.inner.pins.get(root).await?;
+        if pin.is_none_or(|pin| pin.mode != PinMode::Recursive) {
+            return Ok(());
+        }
+        if failure.kind() == ErrorKind::NotFound && self.inner.store.size(cid).await?.is_some() {
+            reachable.retry(cid);
+            return Ok(());
+        }
+        Err(failure)
+    }
+
     /// Finds a recursive pin above each of the blocks `wanted`.
     async fn find_above(&self, wanted: &mut HashMap<(u64, Vec<u8>), Option<Cid>>) -> Result<()> {
         let (mut left, mut unknown) = (wanted.len(), None);
@@ -148,7 +166,9 @@ impl Node {
                         *above = Some(pin.cid);
                         left -= 1;
                     }
-                    unknown = unknown.or(visit.found.err());
+                    if let Err(e) = visit.found {
+                        unknown = unknown.or(self.excuse(&pin.cid, &mut reachable, &visit.cid, e).await.err());
+                    }
                 }
                 if left == 0 {
                     return Ok(());
@@ -183,6 +203,7 @@ impl Node {
             node: self.clone(),
             reachable: Reachable::new(self.inner.store.clone(), Leaves::Assumed),
             roots: self.own_pins(),
+            root: None,
             ready: VecDeque::new(),
         };
         stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|next| (next, walk))) }).boxed()
@@ -201,10 +222,12 @@ impl Node {
                 let node = node.clone();
                 async move { node.verify_pin(pin?.cid).await }
             })
+            .filter_map(|verified| async move { verified.transpose() })
             .boxed()
     }
 
-    async fn verify_pin(&self, cid: Cid) -> Result<VerifiedPin> {
+    /// `None` when it is no longer pinned.
+    async fn verify_pin(&self, cid: Cid) -> Result<Option<VerifiedPin>> {
         let mut bad = Vec::new();
         // Each pin by itself: what it shares with another is wrong with both.
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
@@ -213,7 +236,8 @@ impl Node {
             let wrong = visits.into_iter().filter_map(|visit| Some((visit.cid, visit.found.err()?)));
             bad.extend(wrong.take(MAX_BAD_BLOCKS - bad.len()));
         }
-        Ok(VerifiedPin { cid, bad })
+        let is_pinned = bad.is_empty() || self.inner.pins.get(&cid).await?.is_some();
+        Ok(is_pinned.then_some(VerifiedPin { cid, bad }))
     }
 }
 
@@ -227,6 +251,8 @@ struct Indirect {
     node: Node,
     reachable: Reachable,
     roots: BoxStream<'static, Result<Pin>>,
+    /// The pin that is walked.
+    root: Option<Cid>,
     ready: VecDeque<Cid>,
 }
 
@@ -237,13 +263,21 @@ impl Indirect {
                 return Ok(Some((cid, Pinned::Through(None))));
             }
             if let Some(visits) = self.reachable.next().await? {
-                let cids =
-                    visits.into_iter().map(|visit| visit.found.map(|_| visit.cid)).collect::<Result<Vec<_>>>()?;
+                let mut cids = Vec::with_capacity(visits.len());
+                for visit in visits {
+                    match (visit.found, self.root) {
+                        (Err(e), Some(root)) => self.node.excuse(&root, &mut self.reachable, &visit.cid, e).await?,
+                        _ => cids.push(visit.cid),
+                    }
+                }
                 let own = self.node.inner.pins.get_many(cids.clone()).await?;
                 self.ready = cids.into_iter().zip(own).filter(|(_, pin)| pin.is_none()).map(|(cid, _)| cid).collect();
             } else {
                 match self.roots.next().await.transpose()? {
-                    Some(pin) if pin.mode == PinMode::Recursive => self.reachable.start(&pin.cid),
+                    Some(pin) if pin.mode == PinMode::Recursive => {
+                        self.root = Some(pin.cid);
+                        self.reachable.start(&pin.cid);
+                    }
                     Some(_) => {}
                     None => return Ok(None),
                 }

@@ -79,6 +79,11 @@ impl Reachable {
         self.meet(*root);
     }
 
+    /// Visits a node that was missing once more.
+    pub(crate) fn retry(&mut self, cid: &Cid) {
+        self.nodes.push(*cid);
+    }
+
     /// Marks a block without what is below it.
     pub(crate) fn mark(&mut self, cid: &Cid) {
         self.marks.mark(cid.hash());
