@@ -324,6 +324,27 @@ async fn what_there_is_goes_out_while_more_is_waited_for() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_broke_a_stream_is_told_behind_its_compressed_lines() {
+    let gateway = TestGateway::start().await;
+    let cut = Form::new().file("first", "1").file("second", content::bytes(100)).cut(50);
+    for (te, is_told) in [("TE: trailers\r\n", true), ("", false)] {
+        let mut wire = Wire::connect(&gateway).await;
+        let head = format!(
+            "POST /api/v0/add?progress=true HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n{te}Content-Length: {}\r\n\
+             Content-Type: {}\r\n\r\n",
+            cut.len(),
+            Form::new().content_type()
+        );
+        wire.send([head.as_bytes(), &cut].concat()).await;
+        let answer = wire.answer().await;
+        assert_eq!((answer.header("content-encoding"), answer.is_complete), ("gzip", is_told));
+        let text = beginning("gzip", &answer.body);
+        assert!(text.starts_with("{\"Name\":\"first\"") && text.contains("\"Type\":\"error\""), "{text}");
+        assert_ne!(answer.trailer("x-stream-error").is_empty(), is_told, "{:?}", answer.trailers);
+    }
+}
+
 /// Reads text up to `end`.
 async fn until(wire: &mut Wire, end: &[u8]) -> String {
     let mut seen = Vec::new();

@@ -25,10 +25,13 @@ const BATCH_BYTES: usize = 256 * 1024;
 const BATCH_PIECES: usize = 1_024;
 
 /// Compresses a body in batches, one at a time, as fast as the client reads: nothing happens while nobody polls. What
-/// there is goes out as soon as the source makes its reader wait. An error of the source breaks the body off.
+/// there is goes out as soon as the source makes its reader wait. An error of the source breaks the body off, behind what
+/// came before it.
 pub(super) struct Coded {
     source: Body,
     source_ended: bool,
+    /// How the source failed, while what it gave before goes out.
+    source_failed: Option<axum::Error>,
     /// What is left of the last piece of the source.
     rest: Bytes,
     /// The next batch.
@@ -112,6 +115,7 @@ impl Coded {
         Self {
             source,
             source_ended: false,
+            source_failed: None,
             rest: Bytes::new(),
             batch: Vec::new(),
             batch_bytes: 0,
@@ -137,11 +141,16 @@ impl Coded {
             if self.source_ended {
                 return Poll::Ready(Ok(Then::Finish));
             }
+            if self.source_failed.is_some() {
+                let is_out = self.batch_bytes + self.held_bytes == 0;
+                let failure = if is_out { self.source_failed.take() } else { None };
+                return Poll::Ready(failure.map_or(Ok(Then::Flush), Err));
+            }
             match Pin::new(&mut self.source).poll_frame(cx) {
                 Poll::Pending if self.batch_bytes + self.held_bytes == 0 => return Poll::Pending,
                 Poll::Pending => return Poll::Ready(Ok(Then::Flush)),
                 Poll::Ready(None) => self.source_ended = true,
-                Poll::Ready(Some(Err(e))) => return Poll::Ready(Err(e)),
+                Poll::Ready(Some(Err(e))) => self.source_failed = Some(e),
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(data) => self.rest = data,
                     Err(frame) => self.trailers = frame.into_trailers().ok(),
