@@ -3,7 +3,7 @@
 //! redb has a read-only mode, but it refuses a file that was not closed in order, and cannot bring it up to date. Over an
 //! [`Overlay`], repair and every later write work as always, and the file and its directory stay as they are:
 //!
-//! ```ignore
+//! ```text
 //! let database = Database::builder().create_with_backend(Overlay::open(path)?)?;
 //! ```
 //!
