@@ -361,19 +361,25 @@ impl Writer {
         error
     }
 
-    /// Makes the index durable as it is, and before it the packs that it speaks of.
-    fn make_durable(&mut self) -> Result<()> {
+    /// Makes everything durable that was written to packs.
+    fn make_packs_durable(&mut self) -> Result<()> {
         if let Some(why) = self.shared.failed() {
             return Err(again(why));
         }
         if self.index_failed {
             self.reopen_index();
         }
-        let Some(pack) = self.active.clone() else { return Ok(()) };
-        if self.undurable.changes == 0 && !self.unsynced && !self.index_failed {
-            return Ok(());
+        match self.active.clone() {
+            Some(pack) => self.sync(&pack, pack.end()),
+            None => Ok(()),
         }
-        self.sync(&pack, pack.end())?;
+    }
+
+    /// Makes the index durable as it is, and before it the packs that it speaks of.
+    fn make_durable(&mut self) -> Result<()> {
+        let is_behind = self.undurable.changes > 0 || self.unsynced || self.index_failed;
+        self.make_packs_durable()?;
+        let Some(pack) = self.active.clone().filter(|_| is_behind) else { return Ok(()) };
         self.apply(&Changes::default(), Position { pack: pack.number(), offset: pack.end() }, true)
     }
 
