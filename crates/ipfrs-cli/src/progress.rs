@@ -89,6 +89,11 @@ impl Progress {
         self.bar.set_position(total);
     }
 
+    /// It is over: what is printed next has the line for itself.
+    pub(crate) fn over(&self) {
+        self.bar.finish_and_clear();
+    }
+
     /// Prints without the bar in the way.
     pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         self.bar.suspend(print)

@@ -106,6 +106,7 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
     }
     let (Some(stage), Some(target)) = (stage, target) else { return Ok(()) };
     stage.commit()?;
+    progress.over();
     if out.is_json() {
         return out.object(&json!({ "path": target }));
     }
@@ -155,6 +156,7 @@ async fn stat(api: &Api, args: &DagStatArgs, out: &mut Output) -> Result<()> {
         progress.reached(summary.dag_stats.iter().map(|dag| dag.num_blocks).sum());
         last = Some(summary);
     }
+    progress.over();
     let Some(summary) = last else { bail!("the server's answer is empty") };
     if out.is_json() {
         return out.object(&summary);

@@ -49,6 +49,7 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
         }
     }
     stage.commit()?;
+    progress.over();
     if out.is_json() {
         return out.object(&json!({ "path": target }));
     }
