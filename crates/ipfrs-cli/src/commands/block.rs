@@ -71,7 +71,7 @@ async fn rm(api: &Api, args: &BlockRmArgs, out: &mut Output) -> Result<()> {
         }
     }
     if stayed > 0 {
-        bail!("{stayed} of the blocks were not removed");
+        bail!("{stayed} of {} blocks were not removed", args.cids.len());
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ async fn gc(api: &Api, args: &RepoGcArgs, out: &mut Output) -> Result<()> {
             GcLine::Summary(summary) if out.is_json() => out.object(&summary)?,
             GcLine::Summary(summary) if !args.quiet => bars.bar.aside(|| {
                 out.line(&format!(
-                    "{} blocks removed ({}), {} kept; {} of disk space given back, in {:.1} s",
+                    "blocks removed: {} ({}), kept: {}; disk space given back: {}; {:.1} s",
                     summary.removed_blocks,
                     HumanBytes(summary.removed_bytes),
                     summary.kept_blocks,
