@@ -92,7 +92,7 @@ impl Metrics {
             batch_size,
             batch_duration,
             upload_bytes: r.counter("ipfrs_upload_bytes_total", "Payload bytes imported")?,
-            download_bytes: r.counter("ipfrs_download_bytes_total", "Payload bytes of files streamed out")?,
+            download_bytes: r.counter("ipfrs_download_bytes_total", "Payload bytes of files and DAGs streamed out")?,
             downloads_active: streams.with_label_values(&["download"]),
             uploads_active: streams.with_label_values(&["upload"]),
             uploads_unfinished: r.gauge("ipfrs_uploads_unfinished", "Resumable uploads begun and not finished")?,

@@ -37,7 +37,8 @@ impl Link {
 pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer {
     args.refuse(&["local-only"])?;
     let export = state.node.export_dag(ContentPath::parse(args.one("root")?)?).await?;
-    Ok(output::stream_of("application/vnd.ipld.car", gathered(export.car).boxed(), None, args.takes_trailers))
+    let car = output::begun(gathered(export.car).boxed()).await?;
+    Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
 }
 
 #[derive(Serialize)]

@@ -30,11 +30,11 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let object = state.node.resolve(path).await?.whole()?;
     let takes_trailers = args.takes_trailers;
     if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
-        let content = state.node.read(file, Span::whole(file.size())).boxed();
+        let content = output::begun(state.node.read(file, Span::whole(file.size())).boxed()).await?;
         return Ok(output::stream_of("application/gzip", gzipped(content, level), None, takes_trailers));
     }
     let archive = state.node.archive(&object, &name).await?;
-    let pieces = gathered(archive.pieces).boxed();
+    let pieces = output::begun(gathered(archive.pieces).boxed()).await?;
     Ok(match level {
         Some(level) => output::stream_of("application/gzip", gzipped(pieces, level), None, takes_trailers),
         None => output::stream_of("application/x-tar", pieces, archive.length, takes_trailers),

@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use http::header::{CONTENT_TYPE, TRAILER};
 use http::{HeaderName, HeaderValue};
 use ipfrs_core::{Error, Result};
@@ -16,6 +17,9 @@ pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunk
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
 const ONE: HeaderValue = HeaderValue::from_static("1");
 const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_static("X-Stream-Error"));
+
+/// What of a stream is waited for before the head of its answer.
+const BEGINNING_BYTES: usize = 64 * 1024;
 
 /// One JSON object.
 pub(super) fn object(value: impl Serialize) -> Response {
@@ -43,6 +47,20 @@ where
     (headers, Chunked::body(lines, takes_trailers)).into_response()
 }
 
+/// The same stream once its beginning has come, so that what fails soon fails with a status.
+///
+/// # Errors
+/// That of the stream, where it fails within its first [`BEGINNING_BYTES`].
+pub(super) async fn begun(mut pieces: BoxStream<'static, Result<Bytes>>) -> Result<BoxStream<'static, Result<Bytes>>> {
+    let (mut first, mut bytes) = (Vec::new(), 0);
+    while bytes < BEGINNING_BYTES {
+        let Some(piece) = pieces.next().await.transpose()? else { break };
+        bytes += piece.len();
+        first.push(Ok(piece));
+    }
+    Ok(stream::iter(first).chain(pieces).boxed())
+}
+
 /// A stream of `length` bytes.
 pub(super) fn bytes<S>(pieces: S, length: u64, takes_trailers: bool) -> Response
 where
@@ -53,12 +71,7 @@ where
 
 /// A stream of bytes of a media type, of a length that may be known. A body whose length is in its head has no room for a
 /// trailer, so clients that take one get the length in `X-Content-Length` only.
-pub(super) fn stream_of<S>(
-    content_type: &'static str,
-    pieces: S,
-    length: Option<u64>,
-    takes_trailers: bool,
-) -> Response
+pub(super) fn stream_of<S>(content_type: &'static str, pieces: S, length: Option<u64>, takes_trailers: bool) -> Response
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
 {
