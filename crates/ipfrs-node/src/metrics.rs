@@ -53,6 +53,8 @@ pub(crate) struct Metrics {
     pub store_blocks: IntGauge,
     /// Bytes of the store on disk.
     pub store_disk_bytes: IntGauge,
+    /// How often bytes of a pack turned out to be gone.
+    pub store_faults: IntCounter,
     /// Pins, direct and recursive.
     pub pins: IntGauge,
     /// Collections of garbage.
@@ -107,6 +109,7 @@ impl Metrics {
             cache_size: r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?,
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Bytes of the store on disk")?,
+            store_faults: r.counter("ipfrs_store_faults_total", "How often bytes of a pack turned out to be gone")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(&r)?,
         })

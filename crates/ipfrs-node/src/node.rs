@@ -249,8 +249,12 @@ impl Node {
         metrics.store_blocks.set(gauge(stats.blocks));
         metrics.store_disk_bytes.set(gauge(stats.disk_bytes));
         metrics.pins.set(gauge(self.inner.pins.count().await?));
-        let lookups = [(&metrics.location_hits, stats.cache_hits), (&metrics.location_misses, stats.cache_misses)];
-        for (counter, total) in lookups {
+        let totals = [
+            (&metrics.location_hits, stats.cache_hits),
+            (&metrics.location_misses, stats.cache_misses),
+            (&metrics.store_faults, self.faults()),
+        ];
+        for (counter, total) in totals {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
         metrics.cache_size.with_label_values(&["location"]).set(gauge(stats.cache_bytes));

@@ -112,6 +112,9 @@ async fn a_pack_that_is_truncated_breaks_answers_off_and_makes_none_wrong() {
     let get = async |path: String| ask(&gateway, &(format!("GET {path} HTTP/1.1"), "")).await;
     assert_eq!(get("/health/live".to_owned()).await.status, 200);
     assert_same(&get(format!("/ipfs/{small_cid}")).await.body, &small, "what is left is read");
+    let metrics = get("/metrics".to_owned()).await.text();
+    let faults = metrics.lines().find_map(|line| line.strip_prefix("ipfrs_store_faults_total "));
+    assert!(faults.unwrap().parse::<u64>().unwrap() > 0);
     let (path, file) = pack(&gateway);
     let length = file.metadata().unwrap().len();
     let put = ("POST /v1/block/batch/put HTTP/1.1".to_owned(), r#"{"blocks": [{"data": "bmV3"}]}"#);
