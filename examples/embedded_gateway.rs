@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use ipfrs_interface::{Config, Gateway};
+use ipfrs_interface::{Config, Gateway, Signals, run_until_signalled};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -13,9 +13,10 @@ async fn main() -> anyhow::Result<()> {
     let mut config = Config::default();
     config.server.port = 0;
     let mut gateway = Gateway::bind(&config, &repo).await?;
+    let signals = Signals::listen()?;
     for url in gateway.urls() {
         println!("{url}");
     }
-    ipfrs_interface::run_until_signalled(&mut gateway).await?;
+    run_until_signalled(&mut gateway, signals).await?;
     Ok(())
 }

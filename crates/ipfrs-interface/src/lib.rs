@@ -25,4 +25,4 @@ pub use ipfrs_node::{Chunker, Profile};
 pub use local::Local;
 pub use logging::{LogConfig, LogFormat};
 pub use server::ServerConfig;
-pub use signals::run_until_signalled;
+pub use signals::{Signals, run_until_signalled};

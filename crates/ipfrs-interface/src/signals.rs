@@ -5,13 +5,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::Gateway;
 
-/// Runs `gateway` until SIGTERM, SIGINT or a request to stop, lets it drain, and returns when it has stopped. A second
+/// Runs `gateway` until one of `signals` or a request to stop, lets it drain, and returns when it has stopped. A second
 /// signal ends the wait at once.
 ///
 /// # Errors
 /// [`ErrorKind::Timeout`] after a second signal; else as [`Gateway::join`].
-pub async fn run_until_signalled(gateway: &mut Gateway) -> Result<()> {
-    let mut signals = Signals::listen()?;
+pub async fn run_until_signalled(gateway: &mut Gateway, mut signals: Signals) -> Result<()> {
     tokio::select! {
         result = gateway.join() => return result,
         () = signals.next() => gateway.shutdown(),
@@ -24,13 +23,19 @@ pub async fn run_until_signalled(gateway: &mut Gateway) -> Result<()> {
     }
 }
 
-struct Signals {
+/// SIGTERM and SIGINT, which no longer end the process from the time that this is made.
+#[derive(Debug)]
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn listen() -> Result<Self> {
+    /// Listens from now on. To be called before anybody is told that the gateway is ready: who was told may send one.
+    ///
+    /// # Errors
+    /// When the system gives no handler.
+    pub fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).map_err(|e| Error::io("cannot listen for signals", e));
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }

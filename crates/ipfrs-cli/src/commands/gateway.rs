@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
-use ipfrs_interface::{Flag, Gateway, ServerConfig, run_until_signalled, running_url};
+use ipfrs_interface::{Flag, Gateway, ServerConfig, Signals, run_until_signalled, running_url};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -46,8 +46,9 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     session.config.log.start()?;
     runtime::run(&session.config.server, async {
         let mut gateway = Gateway::bind(&session.config, &session.repo).await?;
+        let signals = Signals::listen()?;
         announce(&session, &gateway.urls(), out)?;
-        Ok(run_until_signalled(&mut gateway).await?)
+        Ok(run_until_signalled(&mut gateway, signals).await?)
     })
 }
 
