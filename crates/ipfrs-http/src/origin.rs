@@ -9,10 +9,11 @@ use ipfrs_core::{Error, ErrorKind, Result};
 ///
 /// As in Kubo, clients that send neither `Origin` nor `Referer` may, unless their `User-Agent` starts with `Mozilla`; so may
 /// those that name localhost, 127.0.0.1 or `[::1]` on our port. But a page in a browser may not, of whatever origin it is:
-/// content under `/ipfs` is anybody's, and shares our origin. Browsers send `Sec-Fetch-*` headers to such addresses, and no
-/// script can take them away (Fetch Metadata specification).
+/// content under `/ipfs` is anybody's, and shares our origin. Browsers send `Sec-Fetch-Site` and `Sec-Fetch-Dest` to such
+/// addresses, and no script can take them away (Fetch Metadata specification). `Sec-Fetch-Mode` alone is no browser: the
+/// `fetch` of Node.js sends it.
 fn is_allowed(headers: &HeaderMap, port: u16) -> bool {
-    if headers.contains_key("sec-fetch-site") || headers.contains_key("sec-fetch-mode") {
+    if headers.contains_key("sec-fetch-site") || headers.contains_key("sec-fetch-dest") {
         return false;
     }
     let header = |name| headers.get(name).map(|value: &http::HeaderValue| value.to_str().unwrap_or("invalid"));
@@ -39,7 +40,7 @@ pub(crate) fn check(request: &Request, port: u16) -> Result<()> {
     if is_safe || is_allowed(request.headers(), port) {
         return Ok(());
     }
-    let why = "the request comes from a page in a browser (User-Agent, Sec-Fetch-*, or a foreign Origin or Referer)";
+    let why = "the request comes from a page in a browser (User-Agent, Sec-Fetch-Site, or a foreign Origin or Referer)";
     Err(Error::new(ErrorKind::Forbidden, why))
 }
 
@@ -62,7 +63,8 @@ mod tests {
         assert!(allowed(&[("origin", "http://localhost:8080")]));
         assert!(allowed(&[("origin", "http://127.0.0.1:8080"), ("user-agent", "Mozilla/5.0")]));
         assert!(!allowed(&[("origin", "http://127.0.0.1:8080"), ("sec-fetch-site", "same-origin")]));
-        assert!(!allowed(&[("sec-fetch-mode", "no-cors")]));
+        assert!(!allowed(&[("sec-fetch-dest", "empty")]));
+        assert!(allowed(&[("sec-fetch-mode", "cors"), ("user-agent", "node")]));
         assert!(allowed(&[("referer", "http://[::1]:8080/ipfs/x")]));
         assert!(!allowed(&[("user-agent", "Mozilla/5.0")]));
         assert!(!allowed(&[("origin", "http://localhost:8081")]));

@@ -112,7 +112,9 @@ async fn pages_of_others_may_not_make_a_browser_call_a_command() {
         ("Origin: \u{fc}".to_owned(), 403),
         // Content under /ipfs shares our origin, and may be a page.
         (format!("{}\r\nSec-Fetch-Site: same-origin\r\n{browser}", own("127.0.0.1")), 403),
-        ("Sec-Fetch-Mode: no-cors".to_owned(), 403),
+        ("Sec-Fetch-Dest: empty".to_owned(), 403),
+        // As the fetch of Node.js sends it.
+        ("Sec-Fetch-Mode: cors\r\nUser-Agent: node".to_owned(), 200),
     ] {
         for path in ["/api/v0/version", "/v1/block/batch/has"] {
             let head = format!("POST {path} HTTP/1.1\r\nContent-Length: 11\r\n{headers}");
