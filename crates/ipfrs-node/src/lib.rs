@@ -19,12 +19,12 @@ mod metrics;
 mod node;
 mod operations;
 mod path;
-mod sorted_table;
-mod tree;
 mod pin_list;
 mod pins;
 mod protection;
 mod reachable;
+mod sorted_table;
+mod tree;
 mod uploads;
 mod verify;
 

@@ -18,8 +18,8 @@ use crate::identity::Identity;
 use crate::metered::Metered;
 use crate::metrics::{CacheMeter, Metrics};
 use crate::operations::Operations;
-use crate::uploads::Uploads;
 use crate::protection::Protection;
+use crate::uploads::Uploads;
 
 /// Longest that a request waits for others to end.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);

@@ -5,8 +5,8 @@
 mod archives;
 mod configuration;
 mod content;
-mod dag;
 mod daemon;
+mod dag;
 mod harness;
 mod help;
 mod hostile;
