@@ -10,7 +10,7 @@ use ipfrs_store::{CompactOptions, DamagedPack, PinMode, Spared};
 use tokio::sync::mpsc::Sender;
 
 use crate::Node;
-use crate::pin_list::{PinFilter, Pinned};
+use crate::pin_list::Pinned;
 use crate::protection::Lease;
 use crate::reachable::{Leaves, Marks, Reachable};
 
@@ -209,7 +209,8 @@ impl Node {
         deletion.await.unwrap_or_else(|e| Err(Error::internal("a deletion did not end").with_source(e)))
     }
 
-    /// Removes single blocks; each has its own outcome. One that is pinned stays, and so does one that an import needs.
+    /// Removes single blocks; each has its own outcome. One that is pinned, under this codec or another, stays, and so does
+    /// one that an import needs.
     /// With `force` it is no error when a block is not there.
     ///
     /// # Errors
@@ -217,7 +218,7 @@ impl Node {
     pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
         let lease = self.inner.protection.lease_of_all();
         let sizes = self.inner.store.has_many(cids).await?;
-        let pinned = self.how_pinned(cids, PinFilter::All).await?;
+        let pinned = self.what_keeps(cids).await?;
         let free: Vec<_> =
             cids.iter().zip(&pinned).filter(|(_, pinned)| pinned.is_none()).map(|(cid, _)| *cid).collect();
         let mut deleted = self.delete_untouched(free, &lease).await?.into_iter();

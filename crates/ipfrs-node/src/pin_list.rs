@@ -107,27 +107,41 @@ impl Node {
     }
 
     /// How each of `cids` is pinned, where it is.
-    pub(crate) async fn how_pinned(&self, cids: &[Cid], filter: PinFilter) -> Result<Vec<Option<Pinned>>> {
-        let own = self.inner.pins.get_many(cids.to_vec()).await?;
-        let own = own.into_iter().map(|pin| pin.filter(|pin| filter.takes(pin.mode)));
-        let mut found: Vec<_> = own.map(|pin| pin.map(|pin| Pinned::Itself(pin.mode, pin.name))).collect();
-        let mut wanted: HashMap<_, _> = cids
-            .iter()
-            .zip(&found)
-            .filter(|(_, pinned)| pinned.is_none())
-            .map(|(cid, _)| (block_of(cid), None))
-            .collect();
-        if filter.takes_indirect() && !wanted.is_empty() {
-            self.find_above(&mut wanted).await?;
-        }
-        for (cid, pinned) in cids.iter().zip(&mut found) {
-            if pinned.is_none()
-                && let Some(Some(root)) = wanted.get(&block_of(cid))
-            {
-                *pinned = Some(Pinned::Through(Some(*root)));
-            }
+    async fn how_pinned(&self, cids: &[Cid], filter: PinFilter) -> Result<Vec<Option<Pinned>>> {
+        let mut found = self.pinned_itself(cids, filter).await?;
+        if filter.takes_indirect() {
+            self.find_pins(cids, Same::Content, &mut found).await?;
         }
         Ok(found)
+    }
+
+    /// What keeps the block of each of `cids`, under whatever codec: who deletes it takes it from all of them.
+    pub(crate) async fn what_keeps(&self, cids: &[Cid]) -> Result<Vec<Option<Pinned>>> {
+        let mut found = self.pinned_itself(cids, PinFilter::All).await?;
+        self.find_pins(cids, Same::Block, &mut found).await?;
+        Ok(found)
+    }
+
+    async fn pinned_itself(&self, cids: &[Cid], filter: PinFilter) -> Result<Vec<Option<Pinned>>> {
+        let pins = self.inner.pins.get_many(cids.to_vec()).await?;
+        let own = pins.into_iter().map(|pin| pin.filter(|pin| filter.takes(pin.mode)));
+        Ok(own.map(|pin| pin.map(|pin| Pinned::Itself(pin.mode, pin.name))).collect())
+    }
+
+    /// Fills in how those of `cids` are pinned for which nothing is `found` yet.
+    async fn find_pins(&self, cids: &[Cid], same: Same, found: &mut [Option<Pinned>]) -> Result<()> {
+        let unknown = cids.iter().zip(&*found).filter(|(_, pinned)| pinned.is_none());
+        let mut wanted: HashMap<_, _> = unknown.map(|(cid, _)| (same.key(cid), None)).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        self.find_above(&mut wanted, same).await?;
+        for (cid, pinned) in cids.iter().zip(found) {
+            if pinned.is_none() {
+                *pinned = wanted.get(&same.key(cid)).cloned().flatten();
+            }
+        }
+        Ok(())
     }
 
     /// Says what it means that a block below the recursive pin of `root` was not found or not sound. It is nothing when
@@ -148,22 +162,32 @@ impl Node {
         Err(failure)
     }
 
-    /// Finds a recursive pin above each of the blocks `wanted`.
-    async fn find_above(&self, wanted: &mut HashMap<(u64, Vec<u8>), Option<Cid>>) -> Result<()> {
+    /// Finds a recursive pin above each of `wanted`; of [`Same::Block`], any pin.
+    async fn find_above(&self, wanted: &mut HashMap<Key, Option<Pinned>>, same: Same) -> Result<()> {
         let (mut left, mut unknown) = (wanted.len(), None);
         let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Assumed);
         let mut pins = self.own_pins();
         while let Some(pin) = pins.next().await.transpose()? {
-            if pin.mode != PinMode::Recursive {
-                continue;
+            let pinned = same.key(&pin.cid);
+            if same == Same::Block
+                && let Some(how @ None) = wanted.get_mut(&pinned)
+            {
+                *how = Some(Pinned::Itself(pin.mode, pin.name));
+                left -= 1;
             }
-            reachable.start(&pin.cid);
+            if left == 0 {
+                return Ok(());
+            }
+            if pin.mode == PinMode::Recursive {
+                reachable.start(&pin.cid);
+            }
             while let Some(visits) = reachable.next().await? {
                 for visit in visits {
-                    if let Some(above @ None) = wanted.get_mut(&block_of(&visit.cid))
-                        && block_of(&visit.cid) != block_of(&pin.cid)
+                    let key = same.key(&visit.cid);
+                    if let Some(how @ None) = wanted.get_mut(&key)
+                        && key != pinned
                     {
-                        *above = Some(pin.cid);
+                        *how = Some(Pinned::Through(Some(pin.cid)));
                         left -= 1;
                     }
                     if let Err(e) = visit.found {
@@ -241,9 +265,22 @@ impl Node {
     }
 }
 
-/// What a CID names, whatever its version.
-fn block_of(cid: &Cid) -> (u64, Vec<u8>) {
-    (cid.codec(), cid.hash().to_bytes())
+/// Which CIDs are the same, whatever their version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Same {
+    /// Those of one block under one codec.
+    Content,
+    /// Those of one block.
+    Block,
+}
+
+/// What is equal for CIDs that are the same.
+type Key = (Option<u64>, Vec<u8>);
+
+impl Same {
+    fn key(self, cid: &Cid) -> Key {
+        ((self == Self::Content).then(|| cid.codec()), cid.hash().to_bytes())
+    }
 }
 
 /// The walk over what is pinned through others.

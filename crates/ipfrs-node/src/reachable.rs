@@ -160,8 +160,8 @@ impl Reachable {
             if bytes >= DECODE_BYTES || batch.is_empty() {
                 self.decode(std::mem::take(&mut nodes), bytes, &mut visits).await?;
                 bytes = 0;
-                if self.nodes.len() > WIDE {
-                    // First what is below these.
+                if self.nodes.len() + self.loose.len() > WIDE {
+                    // First what is below these: a few nodes can have a million leaves.
                     let later = batch.drain(..).rev();
                     self.nodes.splice(0..0, later);
                 }

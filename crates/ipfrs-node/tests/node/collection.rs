@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, poll, stream};
-use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_node::{
-    AddOptions, Attributes, Collected, Collecting, ContentPath, Node, NodeConfig, ObjectKind, PinFilter, PinOptions,
-    Span, StoreConfig,
+    AddOptions, Attributes, BlockFormat, Collected, Collecting, ContentPath, Node, NodeConfig, ObjectKind, PinFilter,
+    PinOptions, PutBlock, Span, StoreConfig,
 };
 use prometheus::Registry;
 use rand::rngs::StdRng;
@@ -46,6 +46,10 @@ fn options() -> AddOptions {
 
 fn content(bytes: Bytes) -> impl futures::Stream<Item = Result<Bytes>> + Send + Unpin {
     stream::iter([Ok(bytes)])
+}
+
+fn put(codec: u64, data: impl Into<Bytes>) -> PutBlock {
+    PutBlock { data: data.into(), cid: None, format: BlockFormat { codec, ..BlockFormat::default() } }
 }
 
 /// Something to add: the pieces of one file, or of several in a directory.
@@ -267,4 +271,53 @@ async fn one_collection_runs_at_a_time_and_one_that_is_dropped_makes_room() {
     drop(first);
     let collected = collect(&node).await.unwrap();
     assert_eq!((collected.kept, node.stats().await.unwrap().blocks), (0, 0));
+}
+
+#[tokio::test]
+async fn a_pinned_block_is_removed_under_no_codec() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    let thing = Thing { files: vec![vec![1, 2]] };
+    let root = thing.add(&node, false).await.unwrap();
+    let below: Vec<_> = node.pins(PinFilter::Indirect).map_ok(|(cid, _)| cid).try_collect().await.unwrap();
+    let (direct, _) = node.put_block(put(codec::RAW, "direct")).await.unwrap();
+    let only_it = PinOptions { recursive: false, ..PinOptions::default() };
+    node.pin(&[path(direct)], &only_it, |_| {}).await.unwrap();
+    for cid in below.into_iter().chain([root, direct]) {
+        for codec in [codec::RAW, codec::DAG_PB, codec::DAG_CBOR] {
+            let same = Cid::new_v1(codec, *cid.hash());
+            let removals = node.remove_blocks(&[same], false).await.unwrap();
+            let refused = removals[0].1.as_ref().unwrap_err();
+            assert!(refused.message().starts_with("pinned"), "{same}: {refused}");
+        }
+    }
+    thing.check(&node, root).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shallow_dag_of_a_million_leaves_is_pinned_and_collected() {
+    const LEAVES: u32 = 50_000;
+    const NODES: u32 = 22;
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    // Leaves that carry their bytes, so that they need not be stored.
+    let mut nodes = Vec::new();
+    for number in 0..NODES {
+        let mut list = [&[0x9a][..], &LEAVES.to_be_bytes()].concat();
+        for leaf in 0..LEAVES {
+            list.extend([0xd8, 0x2a, 0x49, 0x00, 0x01, 0x55, 0x00, 0x04]);
+            list.extend((number * LEAVES + leaf).to_be_bytes());
+        }
+        nodes.push(node.put_block(put(codec::DAG_CBOR, list)).await.unwrap().0);
+    }
+    let mut list = vec![0x98, NODES as u8];
+    for node in &nodes {
+        let cid = node.to_bytes();
+        list.extend([0xd8, 0x2a, 0x58, cid.len() as u8 + 1, 0x00]);
+        list.extend(cid);
+    }
+    let (root, _) = node.put_block(put(codec::DAG_CBOR, list)).await.unwrap();
+    node.pin(&[path(root)], &PinOptions::default(), |_| {}).await.unwrap();
+    let collected = collect(&node).await.unwrap();
+    assert_eq!((collected.kept, collected.removed), (u64::from(NODES * (LEAVES + 1) + 1), 0));
 }
