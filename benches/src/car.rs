@@ -110,7 +110,7 @@ fn varint(mut value: u64) -> Vec<u8> {
 /// # Errors
 /// When the import fails, or takes in something else.
 pub fn import_car(client: &mut Client, car: &CarFile) -> Result<()> {
-    upload(client, "/api/v0/dag/import?stats=true&silent=true", &mut File::open(&car.path)?)?;
+    upload(client, "/api/v0/dag/import?stats=true", &mut File::open(&car.path)?)?;
     let answer = client.read(200)?;
     let shown = || String::from_utf8_lossy(&answer).into_owned();
     let lines = serde_json::Deserializer::from_slice(&answer).into_iter::<Value>();

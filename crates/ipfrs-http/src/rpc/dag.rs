@@ -124,13 +124,14 @@ enum Imported {
     Stats { block_count: u64, block_bytes_count: u64 },
 }
 
-/// `dag/import[?pin-roots=][&stats=][&silent=]`: stores the blocks of each CAR of a multipart body, or of the body itself,
+/// `dag/import[?pin-roots=][&stats=]`: stores the blocks of each CAR of a multipart body, or of the body itself,
 /// and pins the roots that the CARs name.
 pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     args.refuse(&["allow-big-block"])?;
     // What is known to be a part of a DAG cannot be pinned.
     let pin_roots = args.bool("pin-roots")?.unwrap_or(!args.bool("local-only")?.unwrap_or(false));
-    let (stats, silent) = (args.bool("stats")?.unwrap_or(false), args.bool("silent")?.unwrap_or(false));
+    // `silent` is for those who print: clients want to know whether roots were pinned.
+    let stats = args.bool("stats")?.unwrap_or(false);
     let boundary = multipart::boundary(request.headers())?;
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
@@ -149,9 +150,6 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     if stats {
         let (block_count, block_bytes_count) = (imported.blocks, imported.bytes);
         lines.push(output::line(&Imported::Stats { block_count, block_bytes_count }));
-    }
-    if silent {
-        lines.clear();
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
