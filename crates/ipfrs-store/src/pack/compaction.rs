@@ -25,7 +25,12 @@ pub(super) struct Needed {
 
 /// What became of a pack.
 enum Outcome {
-    Removed { moved_bytes: u64, freed_bytes: u64 },
+    Removed {
+        moved_bytes: u64,
+        freed_bytes: u64,
+    },
+    /// Nothing: it was removed by a compaction that was dropped while it waited for that.
+    Gone,
     Damaged(DamagedPack),
 }
 
@@ -54,6 +59,7 @@ impl PackStore {
                     compacted.moved_bytes += moved_bytes;
                     compacted.freed_bytes += freed_bytes;
                 }
+                Ok(Outcome::Gone) => {}
                 Ok(Outcome::Damaged(damaged)) => {
                     tracing::warn!(
                         pack = %damaged.path.display(), offset = damaged.offset, reason = damaged.reason,
@@ -79,6 +85,10 @@ impl PackStore {
     async fn compact_pack(&self, pack: &Arc<Pack>) -> Result<Outcome> {
         let number = pack.number();
         self.queue.seal(&self.shared, number).await?;
+        // What was asked of the writer before is done by now.
+        if self.shared.pack(number)?.is_none() {
+            return Ok(Outcome::Gone);
+        }
         let live_bytes = pack.known().live_bytes;
         if live_bytes > 0 {
             self.blocking(move |shared| shared.check_free_space(live_bytes)).await?;
