@@ -9,7 +9,7 @@ use super::record::{CAR_HEADER, Key, Location};
 pub(super) struct Changes {
     /// Where blocks are from now on; `None` is nowhere.
     pub(super) blocks: HashMap<Key, Option<Location>>,
-    /// Those of them that were in another place before, and had their bytes copied.
+    /// Those of them that were in another place before: their bytes were copied, or are lost there.
     pub(super) moved: HashSet<Key>,
     /// Length of the tombstones that were written, framing included, in bytes.
     pub(super) tombstone_bytes: u64,

@@ -91,6 +91,11 @@ impl Batch {
         Ok(batch)
     }
 
+    /// Notes those of `keys` that are written again: they have been in another place.
+    pub(super) fn note_moved(&mut self, keys: Vec<Key>) {
+        self.changes.moved.extend(keys.into_iter().filter(|key| self.changes.blocks.contains_key(key)));
+    }
+
     fn is_present(&self, key: &[u8], indexed: Option<Location>, before: &Self) -> bool {
         match self.changes.blocks.get(key).or_else(|| before.changes.blocks.get(key)) {
             Some(change) => change.is_some(),

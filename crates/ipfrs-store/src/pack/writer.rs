@@ -19,7 +19,7 @@ use super::file::Pack;
 use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write, again};
 use super::index::Position;
 use super::queue::Job;
-use super::record::{CAR_HEADER, Location};
+use super::record::{CAR_HEADER, Key, Location};
 use super::recovery::{Recovered, reopen_index};
 use super::shared::Shared;
 use crate::{Durability, Stored};
@@ -226,10 +226,10 @@ impl Writer {
         let mut indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
         // What lies in a pack that somebody truncated may be gone: it is written again.
         let is_hurt = |at: &mut Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
-        for location in &mut indexed {
-            location.take_if(is_hurt);
-        }
-        let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, before);
+        let taken = indexed.iter_mut().zip(&put.keys).filter_map(|(at, key)| at.take_if(is_hurt).map(|_| key.clone()));
+        let hurt: Vec<Key> = taken.collect();
+        let (mut batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, before);
+        batch.note_moved(hurt);
         if !batch.is_empty() {
             self.shared.check_free_space(before.bytes() + batch.bytes())?;
         }

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::{DURABLE_AFTER_BYTES, Job, Put, Reply, Write, Writer};
 use crate::pack::index::{Index, Opened};
 use crate::pack::queue::Queue;
-use crate::pack::record::CAR_HEADER;
+use crate::pack::record::{CAR_HEADER, key_of};
 use crate::pack::{PackOptions, recovery};
 use crate::{BlockStore, BlockStoreExt, CompactOptions, Durability, PackStore, PutMode, Stored};
 
@@ -231,4 +231,22 @@ async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
         store.close().await.unwrap();
     }
     assert!(stopped > 12 && stopped_midway > 3, "{stopped} compactions stopped, {stopped_midway} after some packs");
+}
+
+#[tokio::test]
+async fn a_lookup_that_began_before_a_lost_block_was_put_again_does_not_bring_its_old_place_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut steps = Steps::open(dir.path(), Durability::Fsync);
+    let lost = block(&"lost ".repeat(2_000));
+    steps.put(&lost).unwrap();
+    steps.writer.seal(1).unwrap();
+    let shared = Arc::clone(&steps.writer.shared);
+    let keys = [key_of(lost.cid().hash())];
+    let began = shared.cache.generation();
+    let found = shared.with_index(|index| index.locate(&keys)).unwrap();
+    shared.packs()[0].file().set_len(1_000).unwrap();
+    assert_eq!(steps.put(&lost).unwrap(), [Stored::New]);
+    shared.cache.fill(began, keys.iter().cloned().zip(found.into_iter().flatten()));
+    assert_ne!(shared.cache.get(&keys[0]).map(|location| location.pack), Some(1));
+    shared.close();
 }
