@@ -40,6 +40,11 @@ impl<S> Input<S> {
         !self.varint.is_empty()
     }
 
+    /// Whether the input is to be longer than it is so far.
+    pub(super) fn is_short(&self) -> bool {
+        self.end.is_some_and(|end| self.offset < end)
+    }
+
     /// Sees the input as ended after `bytes` more.
     pub(super) fn limit(&mut self, bytes: u64) {
         self.end = Some(self.offset.saturating_add(bytes));
@@ -118,6 +123,6 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> Input<S> {
     }
 }
 
-fn cut_off() -> Error {
+pub(super) fn cut_off() -> Error {
     Error::invalid("the CAR is cut off")
 }

@@ -13,7 +13,7 @@ use ipfrs_core::limits::{MAX_BLOCK_BYTES, MAX_IDENTITY_BYTES};
 use ipfrs_core::{Block, Cid, Error, Result};
 use serde::Deserialize;
 
-use super::input::Input;
+use super::input::{Input, cut_off};
 
 /// Sections of about this many bytes are verified together.
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -209,7 +209,11 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
                     self.section_offset = self.input.offset();
                 }
                 let len = ready!(self.input.poll_varint(cx)).map_err(|error| self.at_section("section", error))?;
-                let Some(len) = len else { return Poll::Ready(Ok(None)) };
+                let Some(len) = len else {
+                    // A CARv2 says how long the CARv1 in it is.
+                    let is_whole = !self.input.is_short();
+                    return Poll::Ready(is_whole.then_some(None).ok_or_else(|| self.at_section("section", cut_off())));
+                };
                 self.check_len("section", len, self.limits.max_section)?
             }
         };

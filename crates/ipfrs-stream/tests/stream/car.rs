@@ -193,7 +193,10 @@ async fn hostile_input_is_refused_with_the_offset_of_its_section() {
     let unknown_hash = [&[0x06][..], &[0x01, 0x55, 0x99, 0x01, 0x00, b'x']].concat();
     let v2_early = [&v2(&start, 0)[..27], &10_u64.to_le_bytes(), &[0; 16]].concat();
     let in_v2 = v2(&v2(&start, 0), 0);
-    let cases: [(&str, Vec<u8>, ErrorKind, &str); 20] = [
+    // Cut off between two sections.
+    let v2_short = v2(&[&start[..], &start[..]].concat(), 0)[..51 + start.len()].to_vec();
+    let v2_short_at = format!("section at byte {} of the CAR: the CAR is cut off", 51 + start.len());
+    let cases: [(&str, Vec<u8>, ErrorKind, &str); 21] = [
         ("nothing", vec![], ErrorKind::InvalidInput, "header at byte 0 of the CAR: it has no bytes"),
         ("not a CAR", b"\x05hello".to_vec(), ErrorKind::InvalidInput, "header at byte 0 of the CAR: not a CAR"),
         (
@@ -207,6 +210,7 @@ async fn hostile_input_is_refused_with_the_offset_of_its_section() {
         ("no roots", b"\x0a\xa1gversion\x01".to_vec(), ErrorKind::InvalidInput, "no list of roots"),
         ("v2 cut off", v2(&start, 0)[..40].to_vec(), ErrorKind::InvalidInput, "CARv2 header at byte 0"),
         ("v2 data in its header", v2_early, ErrorKind::InvalidInput, "begins at byte 10"),
+        ("v2 shorter than it says", v2_short, ErrorKind::InvalidInput, &v2_short_at),
         ("v2 in v2", in_v2, ErrorKind::InvalidInput, "header at byte 51 of the CAR: not a CAR"),
         ("v2 with nothing in it", v2(&[], 0), ErrorKind::InvalidInput, "header at byte 51 of the CAR: it has no bytes"),
         ("huge varint", section(&huge), ErrorKind::InvalidInput, "a varint has more than 9 bytes"),
