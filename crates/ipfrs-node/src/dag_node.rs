@@ -91,10 +91,53 @@ fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
         codec::DAG_PB => decode_dag_pb(data),
         codec::DAG_CBOR => serde_ipld_dagcbor::from_slice(data)
             .map_err(|e| Error::invalid(format!("it is not dag-cbor: {e}")).with_source(e)),
-        codec::DAG_JSON => serde_ipld_dagjson::from_slice(data)
-            .map_err(|e| Error::invalid(format!("it is not dag-json: {e}")).with_source(e)),
+        codec::DAG_JSON => {
+            check_integers(data)?;
+            serde_ipld_dagjson::from_slice(data)
+                .map_err(|e| Error::invalid(format!("it is not dag-json: {e}")).with_source(e))
+        }
         other => Err(unsupported(other)),
     }
+}
+
+/// Refuses integers of more than 64 bits in JSON, which its parser takes for floating-point numbers and rounds.
+fn check_integers(json: &[u8]) -> Result<()> {
+    let mut rest = json;
+    while let Some((first, behind)) = rest.split_first() {
+        let len = match first {
+            b'"' => text_len(behind) + 1,
+            b'-' | b'0'..=b'9' => {
+                let is_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+                let len = rest.iter().take_while(|byte| is_number(byte)).count();
+                check_integer(&rest[..len])?;
+                len
+            }
+            _ => 1,
+        };
+        rest = &rest[len.min(rest.len())..];
+    }
+    Ok(())
+}
+
+/// Bytes of a JSON text behind its first quotation mark, with the last one.
+fn text_len(text: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let end = text.iter().position(|byte| {
+        let is_end = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        is_end
+    });
+    end.map_or(text.len(), |end| end + 1)
+}
+
+fn check_integer(number: &[u8]) -> Result<()> {
+    let text = str::from_utf8(number).unwrap_or_default();
+    let is_integer = !text.contains(['.', 'e', 'E']);
+    if is_integer && text.len() > 18 && text.parse::<i64>().is_err() && text.parse::<u64>().is_err() {
+        let shown: String = text.chars().take(40).collect();
+        return Err(Error::invalid(format!("it is not dag-json: the integer {shown} has more than 64 bits")));
+    }
+    Ok(())
 }
 
 fn encode(to: u64, value: &Ipld) -> Result<Bytes> {

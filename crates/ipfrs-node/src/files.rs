@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
@@ -144,7 +144,7 @@ pub enum ListedKind {
 /// An entry of a directory together with what it points to.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The name; empty for the parts of a file.
+    /// The name; empty for the parts of a file, and where what links to it gives no names.
     pub name: String,
     /// What it links to.
     pub cid: Cid,
@@ -243,8 +243,8 @@ impl Node {
         ipfrs_unixfs::entries(source, directory.0.clone())
     }
 
-    /// The entries of a directory, or the parts of a file, each with the kind and size of its target. With
-    /// `resolve` false the targets are not looked at: kinds are [`ListedKind::Unknown`] and sizes are those of the links.
+    /// The entries of a directory, the parts of a file, or what any other block links to, each with the kind and size of its
+    /// target. With `resolve` false the targets are not looked at: kinds are [`ListedKind::Unknown`] and sizes are those of the links.
     #[must_use]
     pub fn list(&self, object: &Object, resolve: bool) -> BoxStream<'static, Result<Listed>> {
         let entries = match &object.kind {
@@ -253,7 +253,8 @@ impl Node {
                 let (file, parts) = (file.0.clone(), 0..file.0.children.len());
                 futures::stream::iter(parts.map(move |part| part_of_file(&file.children[part]))).boxed()
             }
-            ObjectKind::Symlink(_) | ObjectKind::Other => futures::stream::empty().boxed(),
+            ObjectKind::Other => links_of(object.cid, object.block.clone()).boxed(),
+            ObjectKind::Symlink(_) => futures::stream::empty().boxed(),
         };
         if !resolve {
             return entries.map(|entry| entry.map(unresolved)).boxed();
@@ -345,6 +346,18 @@ impl Target {
 
 fn part_of_file(child: &ipfrs_unixfs::Child) -> Result<DirEntry> {
     Ok(DirEntry { name: String::new(), cid: child.cid, tsize: child.size })
+}
+
+/// What a block that is not UnixFS links to, as entries without names and sizes.
+fn links_of(cid: Cid, block: Bytes) -> impl Stream<Item = Result<DirEntry>> + Send {
+    let links = async move {
+        let decoding = tokio::task::spawn_blocking(move || ipfrs_unixfs::links(&cid, &block));
+        decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?
+    };
+    let entries = |links: Vec<Cid>| {
+        futures::stream::iter(links.into_iter().map(|cid| Ok(DirEntry { name: String::new(), cid, tsize: 0 })))
+    };
+    futures::stream::once(links).map_ok(entries).try_flatten()
 }
 
 fn unresolved(entry: DirEntry) -> Listed {

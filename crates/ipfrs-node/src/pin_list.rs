@@ -92,18 +92,14 @@ impl Node {
         own.chain(indirect).boxed()
     }
 
-    /// How each of `paths` is pinned, as far as `filter` takes it.
+    /// What each of `paths` leads to, and how that is pinned, as far as `filter` takes it; `None` where it is not.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the path that is not pinned so.
-    pub async fn pinned(&self, paths: &[ContentPath], filter: PinFilter) -> Result<Vec<(Cid, Pinned)>> {
+    /// As [`Self::resolve`].
+    pub async fn pinned(&self, paths: &[ContentPath], filter: PinFilter) -> Result<Vec<(Cid, Option<Pinned>)>> {
         let cids = self.targets_of(paths).await?;
         let found = self.how_pinned(&cids, filter).await?;
-        let answer = paths.iter().zip(cids).zip(found).map(|((path, cid), pinned)| match pinned {
-            Some(pinned) => Ok((cid, pinned)),
-            None => Err(Error::not_found(format!("path '{path}' is not pinned"))),
-        });
-        answer.collect()
+        Ok(cids.into_iter().zip(found).collect())
     }
 
     /// How each of `cids` is pinned, where it is.

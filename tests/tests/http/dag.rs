@@ -263,8 +263,7 @@ async fn stat_counts_blocks_of_each_dag_and_of_all_together() {
     let (size_a, size_b) = (size(&a).await + 3 * CHUNK as u64, size(&b).await + 2 * CHUNK as u64);
     let one = gateway.rpc_json(&format!("dag/stat?arg={a}&progress=false")).await;
     let dag_a = json!({"Cid": a, "Size": size_a, "NumBlocks": 4});
-    let expected =
-        json!({"UniqueBlocks": 4, "TotalSize": size_a, "SharedSize": 0, "Ratio": 1.0, "DagStats": [dag_a.clone()]});
+    let expected = json!({"UniqueBlocks": 4, "TotalSize": size_a, "Ratio": 1.0, "DagStats": [dag_a.clone()]});
     assert_eq!(one, expected);
     let both = ndjson(gateway.rpc(&format!("dag/stat?arg={a}&arg=/ipfs/{b}")).send().await.unwrap()).await;
     let both = both.last().unwrap();
@@ -290,7 +289,7 @@ async fn resolve_gives_the_last_block_and_what_is_left_of_the_path() {
     let node = [b"\xa2\x62to", &link[..], b"\x64list\x81\xa1\x61x\x01"].concat();
     let node = gateway.put_block("cid-codec=dag-cbor", node).await;
     assert_eq!(resolved(&format!("{node}/to/a/file")).await, json!({"Cid": {"/": file}, "RemPath": ""}));
-    assert_eq!(resolved(&format!("{node}/list/0/x")).await, json!({"Cid": {"/": node}, "RemPath": "list/0/x"}));
+    assert_eq!(resolved(&format!("{node}/list/0/x")).await, json!({"Cid": {"/": node}, "RemPath": "/list/0/x"}));
     let exported = blocks_of(&export(&gateway, &node).await, &node);
     assert_eq!(exported.len(), 4, "links of dag-cbor are followed");
     let missing = gateway.rpc(&format!("dag/resolve?arg={root}/b")).send().await.unwrap();

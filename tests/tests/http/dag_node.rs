@@ -109,6 +109,8 @@ async fn what_a_codec_cannot_say_is_refused() {
     for (options, data, named) in [
         ("", "{", "not dag-json"),
         ("", r#"{"a":1} x"#, "not dag-json"),
+        ("", r#"{"a\\":["1",18446744073709551616]}"#, "18446744073709551616 has more than 64 bits"),
+        ("", "-9223372036854775809", "-9223372036854775809 has more than 64 bits"),
         ("input-codec=dag-cbor", "\u{9f}", "not dag-cbor"),
         ("store-codec=raw", r#"{"a":1}"#, "raw holds bytes"),
         ("store-codec=dag-pb", r#"{"a":1}"#, "a node has no \"a\""),

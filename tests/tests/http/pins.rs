@@ -101,7 +101,7 @@ async fn listings_tell_direct_recursive_and_indirect_pins() {
     assert_eq!(through["Keys"][&a]["Type"], format!("indirect through {tree}"));
     for (query, path) in [(format!("arg={direct}&type=recursive"), &direct), (format!("arg={a}&type=direct"), &a)] {
         let message = failure(&gateway, &format!("pin/ls?{query}")).await;
-        assert!(message.contains(path.as_str()) && message.contains("is not pinned"), "{message}");
+        assert_eq!(message, format!("path '{path}' is not pinned"), "as the argument was given");
     }
     let message = failure(&gateway, "pin/ls?type=wrong").await;
     assert!(message.contains("must be one of"), "{message}");
@@ -161,6 +161,8 @@ async fn progress_lines_come_before_the_pins() {
     let (last, progress) = lines.split_last().unwrap();
     assert_eq!(last, &json!({"Pins": [file]}));
     assert!(progress.iter().all(|line| line["Progress"].is_u64()), "{lines:?}");
+    // The leaves and the root.
+    assert_eq!(progress.last().unwrap()["Progress"], 13);
 }
 
 #[tokio::test(flavor = "multi_thread")]

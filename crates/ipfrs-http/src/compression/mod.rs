@@ -24,9 +24,9 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body_util::BodyExt;
-use ipfrs_core::Result;
+use ipfrs_core::{Error, ErrorKind, Result};
 use prometheus::Registry;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
 
 use crate::body::{X_STREAM_OUTPUT, header_text, unknown_length};
@@ -81,6 +81,22 @@ impl Compression {
             places: Arc::new(Semaphore::new(MAX_BODIES)),
             permits: Arc::new(Semaphore::new(cores)),
         })
+    }
+
+    /// A place among the bodies that may be compressed at the same time, for those that are asked for so by their command.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`] when all are taken.
+    pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let what = format!("{MAX_BODIES} answers are being compressed: try again later, or without compression");
+            Error::new(ErrorKind::RateLimited, what)
+        })
+    }
+
+    /// Whose permits are turns to compress a batch on a thread.
+    pub(crate) fn turns(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.permits)
     }
 
     /// What `request` says. Ranges are parts of the bytes as they are: with `Range` nothing is compressed. Nor is it for

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::args::Args;
 use super::multipart::{self, Parts};
-use super::{Answer, has_body, output};
+use super::{Answer, declared_bytes, has_body, output};
 use crate::body;
 use crate::error::RpcError;
 use crate::router::AppState;
@@ -91,11 +91,6 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
         }
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
-}
-
-fn declared_bytes(request: &Request) -> usize {
-    let upper = http_body::Body::size_hint(request.body()).upper();
-    upper.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
 }
 
 /// The files of a multipart body, whole: as many and as large together as a batch may be.

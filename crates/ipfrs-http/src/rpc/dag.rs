@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::args::{Args, Render};
 use super::multipart::{self, Parts};
-use super::{Answer, has_body, output};
+use super::{Answer, declared_bytes, has_body, output};
 use crate::body::{self, gathered};
 use crate::error::RpcError;
 use crate::router::AppState;
@@ -48,10 +48,12 @@ struct Resolved {
     rem_path: String,
 }
 
-/// `dag/resolve?arg=path`: the last block on the way, and what is left of the path.
+/// `dag/resolve?arg=path`: the last block on the way, and what is left of the path, which begins with a slash unless it is
+/// empty.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     let path = state.node.resolve_dag(ContentPath::parse(args.one("ref")?)?).await?;
-    Ok(output::object(Resolved { cid: Link::new(&path.cid, args.render)?, rem_path: path.remainder.join("/") }))
+    let rem_path = path.remainder.iter().map(|segment| format!("/{segment}")).collect();
+    Ok(output::object(Resolved { cid: Link::new(&path.cid, args.render)?, rem_path }))
 }
 
 /// `dag/get?arg=path[&output-codec=]`: a block, or what a path leads to within one, as dag-json or in another codec.
@@ -87,8 +89,12 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         return Err(RpcError::Request("argument \"object data\" is required: the request has no body".into()));
     }
     let mut cids = Vec::new();
+    // Room for one node while it comes in; converting it needs more, and takes its own.
+    let most = declared_bytes(&request).min(MAX_NODE_BYTES);
     let Some(boundary) = boundary else {
+        let room = state.node.room(most).await?;
         let data = body::whole(request.into_body(), MAX_NODE_BYTES, "a node's").await?;
+        drop(room);
         cids.push(state.node.put_node(PutNode { data, ..node }).await?);
         return put_answer(&cids, &args);
     };
@@ -100,7 +106,9 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
                 Error::too_large(format!("more than {most} files (batch.max_batch_size): send them apart")).into()
             );
         }
+        let room = state.node.room(most).await?;
         let data = part.whole(MAX_NODE_BYTES, "a node is over the limit").await?.into();
+        drop(room);
         cids.push(state.node.put_node(PutNode { data, ..node.clone() }).await?);
     }
     if cids.is_empty() {
@@ -178,7 +186,7 @@ async fn cars(import: &mut DagImport, body: Body, boundary: String) -> Result<()
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Summary {
-    // Only the last line has these: Kubo's clients know it by the ratio.
+    // Only the last line has these: Kubo's clients know it by the ratio. As in Kubo, no shared size is 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     unique_blocks: Option<u64>,
     total_size: u64,
@@ -232,7 +240,7 @@ fn summary(stats: &DagStats, goes_on: bool, render: Render) -> Result<Summary> {
     Ok(Summary {
         unique_blocks: (!goes_on).then_some(unique_blocks),
         total_size,
-        shared_size: (!goes_on).then_some(with_repeated - total_size),
+        shared_size: Some(with_repeated - total_size).filter(|shared| !goes_on && *shared > 0),
         ratio: (!goes_on).then_some(ratio),
         dag_stats: dag_stats.collect::<Result<_>>()?,
     })

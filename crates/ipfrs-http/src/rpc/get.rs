@@ -1,6 +1,7 @@
 //! `get`: files and trees as TAR, gzip or both.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use axum::extract::State;
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, ObjectKind, Span, saved_name};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::args::Args;
 use super::{Answer, output};
@@ -30,13 +32,19 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let object = state.node.resolve(path).await?.whole()?;
     let takes_trailers = args.takes_trailers;
     if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
+        let place = state.compression.place()?;
         let content = output::begun(state.node.read(file, Span::whole(file.size())).boxed()).await?;
-        return Ok(output::stream_of("application/gzip", gzipped(content, level), None, takes_trailers));
+        let compressed = gzipped(content, level, place, state.compression.turns());
+        return Ok(output::stream_of("application/gzip", compressed, None, takes_trailers));
     }
+    let place = level.map(|_| state.compression.place()).transpose()?;
     let archive = state.node.archive(&object, &name).await?;
     let pieces = output::begun(gathered(archive.pieces).boxed()).await?;
-    Ok(match level {
-        Some(level) => output::stream_of("application/gzip", gzipped(pieces, level), None, takes_trailers),
+    Ok(match level.zip(place) {
+        Some((level, place)) => {
+            let compressed = gzipped(pieces, level, place, state.compression.turns());
+            output::stream_of("application/gzip", compressed, None, takes_trailers)
+        }
         None => output::stream_of("application/x-tar", pieces, archive.length, takes_trailers),
     })
 }
@@ -58,20 +66,28 @@ fn compression(args: &Args) -> Result<Option<Compression>, RpcError> {
 struct Gzip {
     pieces: BoxStream<'static, Result<Bytes>>,
     encoder: GzEncoder<Vec<u8>>,
+    /// Among the bodies that may be compressed at the same time.
+    place: OwnedSemaphorePermit,
 }
 
-/// `pieces` as gzip. The work is done on threads that may be busy, a bounded amount at a time and only when it is asked for.
+/// `pieces` as gzip. The work is done on threads that may be busy, a bounded amount at a time, only when it is asked for,
+/// and in turns with everything else that is compressed.
 fn gzipped(
     pieces: BoxStream<'static, Result<Bytes>>,
     level: Compression,
+    place: OwnedSemaphorePermit,
+    turns: Arc<Semaphore>,
 ) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
-    let gzip = Gzip { pieces, encoder: GzEncoder::new(Vec::new(), level) };
-    let pieces = stream::try_unfold(Some(gzip), |state| async move {
+    let gzip = Gzip { pieces, encoder: GzEncoder::new(Vec::new(), level), place };
+    let pieces = stream::try_unfold((Some(gzip), turns), |(state, turns)| async move {
         let Some(mut gzip) = state else { return Ok(None) };
         loop {
             let (batch, is_last) = gzip.batch().await?;
-            let Gzip { pieces, mut encoder } = gzip;
+            let Gzip { pieces, mut encoder, place } = gzip;
+            let turn = Arc::clone(&turns).acquire_owned().await;
+            let turn = turn.map_err(|e| Error::internal("nothing is compressed any more").with_source(e))?;
             let work = tokio::task::spawn_blocking(move || {
+                let _until_done = turn;
                 batch.iter().try_for_each(|piece| encoder.write_all(piece))?;
                 if is_last {
                     encoder.try_finish()?;
@@ -81,13 +97,13 @@ fn gzipped(
             });
             let done = work.await.map_err(|e| Error::internal("compressing did not end").with_source(e))?;
             let (encoder, out) = done.map_err(|e| Error::internal("compressing failed").with_source(e))?;
-            gzip = Gzip { pieces, encoder };
+            gzip = Gzip { pieces, encoder, place };
             if is_last {
-                return Ok(Some((out, None)));
+                return Ok(Some((out, (None, turns))));
             }
             // Little may come of much.
             if !out.is_empty() {
-                return Ok(Some((out, Some(gzip))));
+                return Ok(Some((out, (Some(gzip), turns))));
             }
         }
     });

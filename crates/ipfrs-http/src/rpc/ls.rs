@@ -1,9 +1,9 @@
-//! `ls`: the entries of directories.
+//! `ls`: the entries of directories, and the links of other blocks.
 
 use axum::extract::State;
 use futures::{StreamExt, TryStreamExt, stream};
-use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, Listed, ListedKind};
+use ipfrs_core::{Error, Result, codec};
+use ipfrs_node::{ContentPath, Listed, ListedKind, ObjectKind};
 use serde::Serialize;
 
 use super::args::{Args, Render};
@@ -53,6 +53,10 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let mut listings = Vec::with_capacity(paths.len());
     for path in paths {
         let object = state.node.resolve(ContentPath::parse(path)?).await?.whole()?;
+        if matches!(object.kind, ObjectKind::Other) && !matches!(object.cid.codec(), codec::DAG_CBOR | codec::DAG_JSON)
+        {
+            return Err(object.not_unixfs("use dag/get to see its links").await.into());
+        }
         listings.push((path.clone(), state.node.list(&object, resolve)));
     }
     let (takes_trailers, render) = (args.takes_trailers, args.render);

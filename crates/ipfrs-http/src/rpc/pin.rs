@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_node::{ContentPath, PinFilter, PinOptions, Pinned};
+use ipfrs_node::{ContentPath, PinFilter, PinOptions, Pinned, Walked};
 use serde::Serialize;
 
 use super::args::{Args, Render};
@@ -37,7 +37,14 @@ struct ProgressLine {
     bytes: u64,
 }
 
-/// `pin/add?arg=path[&arg=...][&recursive=][&name=][&progress=]`: all of them or none.
+impl ProgressLine {
+    fn of(walked: Walked) -> Self {
+        Self { progress: walked.blocks, bytes: walked.bytes }
+    }
+}
+
+/// `pin/add?arg=path[&arg=...][&recursive=][&name=][&progress=]`: all of them or none. With progress, a line now and then
+/// says how many blocks were looked at, and one at the end of that.
 pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
     let paths = paths(&args)?;
     let recursive = args.bool("recursive")?.unwrap_or(true);
@@ -48,15 +55,16 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
         return Ok(output::object(Pins::new(&cids, render)?));
     }
     working::answer(args.takes_trailers, |lines| async move {
-        let mut last = Instant::now();
-        let told = lines.clone();
-        let progress = move |walked: ipfrs_node::Walked| {
+        let (mut last, mut walked) = (Instant::now(), Walked::default());
+        let progress = |now| {
+            walked = now;
             if last.elapsed() >= PROGRESS_INTERVAL {
                 last = Instant::now();
-                told.offer(&ProgressLine { progress: walked.blocks, bytes: walked.bytes });
+                lines.offer(&ProgressLine::of(walked));
             }
         };
         let cids = state.node.pin(&paths, &options, progress).await?;
+        lines.send(&ProgressLine::of(walked)).await;
         lines.send(&Pins::new(&cids, render)?).await;
         Ok(())
     })
@@ -109,7 +117,14 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let with_names = args.bool("names")?.unwrap_or(false) || part_of_name.is_some();
     let streamed = args.bool("stream")?.unwrap_or(false);
     let pins = match args.first() {
-        Some(_) => stream::iter(state.node.pinned(&paths(&args)?, filter).await?.into_iter().map(Ok)).boxed(),
+        Some(_) => {
+            let found = state.node.pinned(&paths(&args)?, filter).await?;
+            let found = args.required("ipfs-path")?.iter().zip(found).map(|(path, (cid, pinned))| match pinned {
+                Some(pinned) => Ok((cid, pinned)),
+                None => Err(Error::not_found(format!("path '{path}' is not pinned"))),
+            });
+            stream::iter(found.collect::<Result<Vec<_>>>()?.into_iter().map(Ok)).boxed()
+        }
         None => state.node.pins(filter),
     };
     let render = args.render;
