@@ -20,7 +20,7 @@ async fn main() -> anyhow::Result<()> {
     let content =
         stream::iter([Ok(Bytes::from_static(b"hello, ")), Ok(Bytes::from_static(b"content-addressed world\n"))]);
     session.file("hello.txt", Attributes::default(), content, |_bytes| {}).await?;
-    let added = session.finish(|_earlier| Ok(())).await?.context("nothing was added")?;
+    let added = session.finish().await?.pop().context("nothing was added")?;
     println!("{} is {}", added.name, added.cid);
 
     let object = node.resolve(ContentPath::parse(&added.cid.to_string())?).await?;

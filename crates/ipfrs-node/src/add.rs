@@ -308,26 +308,33 @@ impl AddSession {
         pins::insert(pins, roots.map(pin).collect(), &self.lease).await
     }
 
-    /// Builds the directories and waits until everything is durable. `told` gets what was not acknowledged before, once it
-    /// is durable, but for the last, which is returned: files in the order of the import, then directories, each after
-    /// what it holds, the root being the last. `None` when everything was acknowledged before.
+    /// Builds a directory, each after those that it holds; `false` when all are built. From the first call on nothing more
+    /// can be imported.
     ///
     /// # Errors
-    /// What the store or the pins fail with; names that are there twice; what `told` fails with.
-    pub async fn finish(mut self, mut told: impl FnMut(Added) -> Result<()>) -> Result<Option<Added>> {
+    /// What the store fails with; names that are there twice.
+    pub async fn build_next(&mut self) -> Result<bool> {
         let keeping = self.keeping;
-        while let Some(directory) = self.tree.build_next(&mut self.importer, |own| keeping.of(own), self.wrap).await? {
-            self.acknowledged().await?.into_iter().try_for_each(&mut told)?;
-            self.waiting.push_back((self.importer.mark(), directory));
-        }
+        let built = self.tree.build_next(&mut self.importer, |own| keeping.of(own), self.wrap).await?;
+        let Some(directory) = built else { return Ok(false) };
+        self.waiting.push_back((self.importer.mark(), directory));
+        Ok(true)
+    }
+
+    /// Builds the directories that are left, waits until everything is durable, and gives what was not acknowledged before:
+    /// files in the order of the import, then directories, the root being the last. Empty when everything was acknowledged
+    /// before. Imports of many directories are built [one by one](Self::build_next), and acknowledged meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::build_next`], and what the pins fail with.
+    pub async fn finish(mut self) -> Result<Vec<Added>> {
+        while self.build_next().await? {}
         self.importer.flush().await?;
-        let mut rest = self.acknowledged().await?;
-        let root = rest.pop();
-        rest.into_iter().try_for_each(told)?;
+        let rest = self.acknowledged().await?;
         if let (Some(operation), Some(root)) = (&self.operation, self.latest) {
             operation.done(root, self.taken, self.blocks.load(Ordering::Relaxed));
         }
-        Ok(root)
+        Ok(rest)
     }
 
     /// The names of a path; counts one more entry.

@@ -1,5 +1,7 @@
 //! `add`: imports files and directory trees.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -8,10 +10,12 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{AddOptions, AddSession, Added, Attributes, Layout};
 use serde::Serialize;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{Args, Render};
@@ -32,8 +36,15 @@ const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
 /// Longest target of a symlink (`PATH_MAX` on Linux).
 const MAX_TARGET_BYTES: usize = 4_096;
 
-/// Least time between two progress lines: a client that does not read them costs little memory.
+/// Least time between two progress lines.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Bytes of lines that may wait for the client: those of some 100,000 files. So far the import goes on for clients that
+/// send everything before they read anything; then it waits for them to read.
+const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
+
+/// When as much waits for the client, how far files are is not told.
+const MAX_PROGRESS_BYTES: usize = 1024 * 1024;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -63,8 +74,11 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     }
     let session = state.node.add(options).await?;
     let (sender, receiver) = unbounded_channel();
+    let waiting = Arc::new(Waiting::default());
     let reporter = Reporter {
         lines: sender,
+        waiting: Arc::clone(&waiting),
+        patience: Duration::from_secs(state.config.upload_idle_seconds),
         render: args.render,
         progress: args.bool("progress")?.unwrap_or(false),
         silent: args.bool("silent")?.unwrap_or(false),
@@ -74,7 +88,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     // A task of its own: an import goes on while the client is not reading lines, as clients that send everything
     // before they read anything need. Dropping the handle, with the answer, ends it.
     let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, request.into_body(), boundary)));
-    answer(task, receiver, args.takes_trailers).await
+    answer(task, Told { lines: receiver, waiting }, args.takes_trailers).await
 }
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
@@ -117,13 +131,19 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, bounda
         }
     };
     let finished = match imported {
-        Ok(()) => session.finish(|added| reporter.added(&added)).await,
+        Ok(()) => finish(session, &mut reporter).await,
         Err(e) => Err(e),
     };
-    let told = finished.and_then(|root| root.iter().try_for_each(|root| reporter.added(root)));
-    if let Err(e) = told {
+    if let Err(e) = finished {
         reporter.send(Err(e));
     }
+}
+
+async fn finish(mut session: AddSession, reporter: &mut Reporter) -> Result<()> {
+    while session.build_next().await? {
+        reporter.acknowledged(&mut session).await?;
+    }
+    session.finish().await?.iter().try_for_each(|added| reporter.added(added))
 }
 
 /// Imports every part: files, `application/x-directory`, `application/symlink`. Directories that are left out are made
@@ -151,16 +171,12 @@ async fn target(part: Part) -> Result<String> {
 }
 
 /// The answer's head waits for the first line, so that an import that fails at once fails with a status.
-async fn answer(
-    task: AbortOnDropHandle<()>,
-    mut lines: UnboundedReceiver<Result<Bytes>>,
-    takes_trailers: bool,
-) -> Result<Response, RpcError> {
-    let first = lines.recv().await.transpose()?;
-    let rest = stream::unfold(Some((lines, task)), |state| async move {
-        let (mut lines, task) = state?;
-        match lines.recv().await {
-            Some(line) => Some((line, Some((lines, task)))),
+async fn answer(task: AbortOnDropHandle<()>, mut told: Told, takes_trailers: bool) -> Result<Response, RpcError> {
+    let first = told.next().await.transpose()?;
+    let rest = stream::unfold(Some((told, task)), |state| async move {
+        let (mut told, task) = state?;
+        match told.next().await {
+            Some(line) => Some((line, Some((told, task)))),
             // The import is over; had it panicked, the end must not look clean.
             None => match task.await {
                 Ok(()) => None,
@@ -171,9 +187,37 @@ async fn answer(
     Ok(output::objects(stream::iter(first.map(Ok)).chain(rest).boxed(), takes_trailers))
 }
 
+/// The lines that wait for the client.
+#[derive(Debug, Default)]
+struct Waiting {
+    bytes: AtomicUsize,
+    /// Told whenever the client has read something.
+    read: Notify,
+}
+
+/// Lines on their way to the client.
+struct Told {
+    lines: UnboundedReceiver<Result<Bytes>>,
+    waiting: Arc<Waiting>,
+}
+
+impl Told {
+    async fn next(&mut self) -> Option<Result<Bytes>> {
+        let line = self.lines.recv().await;
+        if let Some(Ok(line)) = &line {
+            self.waiting.bytes.fetch_sub(line.len(), Ordering::Relaxed);
+            self.waiting.read.notify_one();
+        }
+        line
+    }
+}
+
 /// Tells the client what has been imported.
 struct Reporter {
     lines: UnboundedSender<Result<Bytes>>,
+    waiting: Arc<Waiting>,
+    /// How long a client may read nothing while too much waits for it.
+    patience: Duration,
     render: Render,
     progress: bool,
     silent: bool,
@@ -183,9 +227,20 @@ struct Reporter {
 }
 
 impl Reporter {
-    /// Tells of the files that have become durable.
+    /// Tells of what has become durable, and waits for the client where too much waits for it.
     async fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
-        session.acknowledged().await?.iter().try_for_each(|added| self.added(added))
+        session.acknowledged().await?.iter().try_for_each(|added| self.added(added))?;
+        while self.waiting.bytes.load(Ordering::Relaxed) > MAX_WAITING_BYTES {
+            timeout(self.patience, self.waiting.read.notified()).await.map_err(|_| {
+                let seconds = self.patience.as_secs();
+                let what = format!(
+                    "{MAX_WAITING_BYTES} bytes of the answer wait for the client, which has read nothing for {seconds} s \
+                     (gateway.upload_idle_seconds)"
+                );
+                Error::new(ErrorKind::Timeout, format!("{what}: read while sending, or ask for silent=true"))
+            })?;
+        }
+        Ok(())
     }
 
     /// Tells how far a file is.
@@ -202,7 +257,9 @@ impl Reporter {
 
     /// Tells what was too soon to be told. Called at the end of a file, so that the bars that clients draw end full.
     fn tell_progress(&mut self, name: &str) {
-        if let Some(bytes) = self.untold.take() {
+        if let Some(bytes) = self.untold.take()
+            && self.waiting.bytes.load(Ordering::Relaxed) <= MAX_PROGRESS_BYTES
+        {
             self.send(output::line(&ProgressLine { name, bytes }));
         }
     }
@@ -218,6 +275,7 @@ impl Reporter {
     }
 
     fn send(&self, line: Result<Bytes>) {
+        self.waiting.bytes.fetch_add(line.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
         // Nobody listens only when the client has gone; then the import is being ended.
         drop(self.lines.send(line));
     }

@@ -87,7 +87,7 @@ impl Node {
             progress(bytes, blocks.load(Ordering::Relaxed));
         };
         session.file(path, Attributes::default(), content, count).await?;
-        let root = session.finish(|_| Ok(())).await?;
+        let root = session.finish().await?.pop();
         let root = root.ok_or_else(|| Error::internal("an import without a root"))?;
         Ok(Uploaded { cid: root.cid, size, blocks: blocks.load(Ordering::Relaxed) })
     }

@@ -84,12 +84,7 @@ impl Thing {
             let path = if self.files.len() == 1 { "file".to_owned() } else { format!("d/{number}") };
             session.file(&path, Attributes::default(), content(Self::bytes(file)), |_| {}).await?;
         }
-        let mut last = None;
-        let root = session.finish(|added| {
-            last = Some(added);
-            Ok(())
-        });
-        Ok(root.await?.or(last).unwrap().cid)
+        Ok(session.finish().await?.pop().unwrap().cid)
     }
 
     /// Reads everything and compares it.
@@ -220,7 +215,7 @@ async fn an_import_of_what_is_there_unpinned_keeps_it_from_a_collection() {
     session.file("file", Attributes::default(), content(Thing::bytes(&thing.files[0])), |_| {}).await.unwrap();
     let collected = collect(&node).await.unwrap();
     assert!(collected.removed < blocks / 2, "{collected:?} of {blocks}");
-    let root = session.finish(|_| Ok(())).await.unwrap().unwrap();
+    let root = session.finish().await.unwrap().pop().unwrap();
     assert_eq!(root.cid, garbage);
     collect(&node).await.unwrap();
     assert_eq!(node.stats().await.unwrap().blocks, blocks);
