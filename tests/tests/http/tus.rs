@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::future::join_all;
-use futures::stream;
+use futures::{StreamExt, stream};
 use ipfrs_interface::Config;
 use reqwest::{Body, Method, RequestBuilder, Response};
 use serde_json::json;
@@ -177,6 +177,22 @@ async fn the_first_bytes_may_come_with_the_creation_and_all_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_creation_that_breaks_off_leaves_nothing() {
+    let gateway = TestGateway::start_with(|config| config.upload.max_unfinished = 1).await;
+    let request = tus(&gateway, Method::POST, &format!("{ROUTE}?operation_id=lost")).header("upload-length", 1_000);
+    let pieces = stream::iter([Ok(content::bytes(400))]).chain(stream::pending::<io::Result<Bytes>>());
+    let request = request.header("content-type", OFFSET_OCTET_STREAM).body(Body::wrap_stream(pieces));
+    let sending = tokio::spawn(request.send());
+    let mut events = Events::of(&gateway, "/v1/progress/lost").await;
+    while events.next().await.unwrap().data["bytes"] != json!(400) {}
+    sending.abort();
+    assert!(sending.await.is_err());
+    assert_eq!(events.rest().await.pop().unwrap().name, "error");
+    assert_eq!(spooled(&gateway), [""; 0]);
+    begin(&gateway, "", 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metadata_is_told_again_and_its_filename_is_the_name() {
     let gateway = TestGateway::start().await;
     let metadata = format!("filename {},filetype dGV4dC9wbGFpbg==,flag", STANDARD.encode("wörld.txt"));
@@ -209,10 +225,16 @@ async fn a_request_that_breaks_the_protocol_is_told_so_and_changes_nothing() {
         ("no version to ask", request(Method::HEAD, &upload), 412),
         ("no offset", whole(tus(&gateway, Method::PATCH, &upload)), 400),
         ("a wrong offset", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 4), 409),
-        ("an offset beyond", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 10), 413),
+        ("an offset at the end", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 10), 409),
         ("no number", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", "+5"), 400),
         ("no type", tus(&gateway, Method::PATCH, &upload).header("upload-offset", 5).body("wor"), 415),
-        ("too long", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 8), 413),
+        ("too long", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 5).body("worldy"), 413),
+        (
+            "a checksum",
+            whole(tus(&gateway, Method::PATCH, &upload)).header("upload-checksum", "sha1 Kq5sNclPz7QV2+lfQIuc6R7oRu0="),
+            501,
+        ),
+        ("a page", whole(tus(&gateway, Method::PATCH, &upload)).header("origin", "http://example.com"), 403),
         ("compressed", whole(create()).header("upload-length", 5).header("content-encoding", "gzip"), 415),
         ("no length", create(), 400),
         ("a negative length", create().header("upload-length", "-1"), 400),
@@ -227,6 +249,7 @@ async fn a_request_that_breaks_the_protocol_is_told_so_and_changes_nothing() {
     ] {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), status, "{what}");
+        assert_eq!(header(&response, "tus-resumable"), "1.0.0", "{what}");
         if status == 412 {
             assert_eq!(header(&response, "tus-version"), "1.0.0", "{what}");
         }

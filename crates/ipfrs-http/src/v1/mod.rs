@@ -51,15 +51,20 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    if let Err(e) = origin::check(&request, state.port) {
-        return Problem::new(e, &id).into_response();
-    }
-    if let Some(why) = compression::upload::refusal(request.headers()) {
+    let is_tus = tus::is_spoken(request.headers());
+    let mut response = if let Err(e) = origin::check(&request, state.port) {
+        Problem::new(e, &id).into_response()
+    } else if let Some(why) = compression::upload::refusal(request.headers()) {
         let mut response = Refusal::media_type(why).answer(&id);
         response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        return response;
+        response
+    } else {
+        next.run(request).await
+    };
+    if is_tus {
+        tus::tell_version(response.headers_mut());
     }
-    next.run(request).await
+    response
 }
 
 async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): OriginalUri) -> Problem {

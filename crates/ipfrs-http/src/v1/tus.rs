@@ -30,6 +30,7 @@ const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const UPLOAD_DEFER_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
 const UPLOAD_CONCAT: HeaderName = HeaderName::from_static("upload-concat");
+const UPLOAD_CHECKSUM: HeaderName = HeaderName::from_static("upload-checksum");
 const UPLOAD_METADATA: HeaderName = HeaderName::from_static("upload-metadata");
 const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const UPLOAD_EXPIRES: HeaderName = HeaderName::from_static("upload-expires");
@@ -94,10 +95,20 @@ fn is_tus(headers: &HeaderMap) -> bool {
     [TUS_RESUMABLE, UPLOAD_LENGTH, UPLOAD_DEFER_LENGTH, UPLOAD_CONCAT].iter().any(|name| headers.contains_key(name))
 }
 
-/// The version that every answer tells, whatever it is.
+/// Whether a request names a version of the protocol: then its answer has to, whatever it is.
+pub(super) fn is_spoken(headers: &HeaderMap) -> bool {
+    headers.contains_key(TUS_RESUMABLE)
+}
+
+/// Names the version that is spoken here.
+pub(super) fn tell_version(headers: &mut HeaderMap) {
+    headers.insert(TUS_RESUMABLE, HeaderValue::from_static(VERSION));
+}
+
+/// The answer to what only tus can mean.
 fn spoken(answer: Result<Response, Refusal>, id: &RequestId) -> Response {
     let mut response = answer.unwrap_or_else(|refusal| refusal.answer(id));
-    response.headers_mut().insert(TUS_RESUMABLE, HeaderValue::from_static(VERSION));
+    tell_version(response.headers_mut());
     if response.status() == StatusCode::PRECONDITION_FAILED {
         response.headers_mut().insert(TUS_VERSION, HeaderValue::from_static(VERSION));
     }
@@ -129,13 +140,7 @@ fn options(state: &AppState) -> Response {
 async fn create(state: &AppState, request: Request) -> Result<Response, Refusal> {
     let headers = request.headers();
     check_version(headers)?;
-    for (name, extension) in [(UPLOAD_DEFER_LENGTH, "creation-defer-length"), (UPLOAD_CONCAT, "concatenation")] {
-        if headers.contains_key(&name) {
-            return Err(
-                Error::unsupported(format!("the extension {extension} is not offered: send Upload-Length")).into()
-            );
-        }
-    }
+    check_extensions(headers)?;
     let length = number(headers, &UPLOAD_LENGTH)?;
     let metadata = Metadata::read(headers)?;
     let Query { mut options, operation } = Query::read(&request)?;
@@ -146,19 +151,8 @@ async fn create(state: &AppState, request: Request) -> Result<Response, Refusal>
         return Err(Error::too_large("the body is longer than Upload-Length").into());
     }
     let new = NewUpload { length, metadata: metadata.text, options, operation };
-    let begun = state.node.begin_upload(new).await?;
-    let mut upload = begun.clone();
-    if has_content || length == 0 {
-        let content = body::pieces(request.into_body());
-        match state.node.continue_upload(&begun.id, 0, announced, content).await {
-            Ok(continued) => upload = continued,
-            Err(e) => {
-                // Nobody will know where it is.
-                state.node.end_upload(&begun.id).await?;
-                return Err(e.into());
-            }
-        }
-    }
+    let first = (has_content || length == 0).then(|| body::pieces(request.into_body()));
+    let upload = state.node.begin_upload(new, announced, first).await?;
     let mut headers = headers_of(&upload);
     headers.insert(LOCATION, header_text(&format!("/v1/stream/upload/{}", upload.id)));
     Ok((StatusCode::CREATED, headers).into_response())
@@ -178,6 +172,7 @@ async fn head(state: &AppState, headers: &HeaderMap, upload: &str) -> Result<Res
 
 async fn patch(state: &AppState, request: Request, upload: &str) -> Result<Response, Refusal> {
     check_version(request.headers())?;
+    check_extensions(request.headers())?;
     if !has_content(&request)? {
         return Err(Refusal::media_type(format!("a PATCH without Content-Type: {OFFSET_OCTET_STREAM}")));
     }
@@ -212,6 +207,21 @@ fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::precondition(format!("resumable uploads speak tus {VERSION}: send Tus-Resumable: {VERSION}")))
 }
 
+/// Refuses what belongs to extensions that are not offered. A client whose checksum is not looked at takes what has arrived
+/// for checked.
+fn check_extensions(headers: &HeaderMap) -> Result<()> {
+    for (name, extension, remedy) in [
+        (UPLOAD_DEFER_LENGTH, "creation-defer-length", "send Upload-Length"),
+        (UPLOAD_CONCAT, "concatenation", "send one upload with its Upload-Length"),
+        (UPLOAD_CHECKSUM, "checksum", "leave out Upload-Checksum, and compare the content ID in the end"),
+    ] {
+        if headers.contains_key(&name) {
+            return Err(Error::unsupported(format!("the tus extension {extension} is not offered: {remedy}")));
+        }
+    }
+    Ok(())
+}
+
 /// A header that is a number of bytes.
 fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64> {
     let Some(value) = headers.get(name) else { return Err(Error::invalid(format!("the header {name} is missing"))) };
@@ -226,7 +236,7 @@ fn media_type(headers: &HeaderMap) -> Option<&str> {
 
 /// Whether the body is a part of the file; any other body is refused.
 fn has_content(request: &Request) -> Result<bool, Refusal> {
-    if media_type(request.headers()) == Some(OFFSET_OCTET_STREAM) {
+    if media_type(request.headers()).is_some_and(|media| media.eq_ignore_ascii_case(OFFSET_OCTET_STREAM)) {
         return Ok(true);
     }
     match http_body::Body::is_end_stream(request.body()) {

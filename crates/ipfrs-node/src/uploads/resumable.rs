@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::{Stream, stream};
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::spool::{self, Appended, Imported, Record, Spool, on_disk};
@@ -205,13 +205,53 @@ pub(super) fn unknown(id: &str) -> Error {
 }
 
 impl Node {
-    /// Begins a resumable upload. It is durable when this returns.
+    /// Begins a resumable upload, perhaps with the `first` bytes of it, whose number is `announced` where that is known. It
+    /// is durable when this returns. When it fails, or the future is dropped before its end, nothing is left of an upload
+    /// of which nobody will know where it is.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] over `upload.max_bytes`, [`ErrorKind::RateLimited`] when `upload.max_unfinished` are begun,
     /// [`ErrorKind::NoSpace`] when the disk has not room for the file twice: as it arrives, and as blocks;
-    /// [`ErrorKind::Conflict`] when the operation's ID is taken; else what is wrong with the options.
-    pub async fn begin_upload(&self, new: NewUpload) -> Result<UploadStatus> {
+    /// [`ErrorKind::Conflict`] when the operation's ID is taken; else what is wrong with the options, and as
+    /// [`Self::continue_upload`].
+    pub async fn begin_upload<S>(
+        &self,
+        new: NewUpload,
+        announced: Option<u64>,
+        first: Option<S>,
+    ) -> Result<UploadStatus>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+    {
+        let node = self.clone();
+        let (teller, told) = oneshot::channel();
+        // A task of its own: it can be tidied up after it.
+        tokio::spawn(async move {
+            let begun = node.create_and_fill(new, announced, first).await;
+            if let Err(Ok(unheard)) = teller.send(begun)
+                && unheard.uploaded.is_none()
+                && let Err(error) = node.end_upload(&unheard.id).await
+            {
+                tracing::error!(id = unheard.id, %error, "an upload that nobody knows of cannot be removed");
+            }
+        });
+        told.await.map_err(|e| Error::internal("an upload could not be begun").with_source(e))?
+    }
+
+    async fn create_and_fill<S>(&self, new: NewUpload, announced: Option<u64>, first: Option<S>) -> Result<UploadStatus>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+    {
+        let created = self.create_upload(new).await?;
+        let Some(content) = first else { return Ok(created) };
+        let filled = self.continue_upload(&created.id, 0, announced, content).await;
+        if filled.is_err() {
+            self.end_upload(&created.id).await?;
+        }
+        filled
+    }
+
+    async fn create_upload(&self, new: NewUpload) -> Result<UploadStatus> {
         let NewUpload { length, metadata, options, operation } = new;
         check_length(length, &self.inner.config.upload)?;
         self.import_options(&options.import()?)?;
@@ -289,13 +329,15 @@ impl Node {
     {
         let upload = self.find_upload(id).await?;
         let length = upload.record.length;
+        // Where the upload is comes first: a client that is mistaken about that has to ask for it.
+        let claim = upload.claim(offset)?;
         if announced.unwrap_or(0) > length.saturating_sub(offset) {
             return Err(Error::too_large(format!(
                 "{offset} and {} bytes are more than Upload-Length",
                 announced.unwrap_or(0)
             )));
         }
-        let Some(claim) = upload.claim(offset)? else { return Ok(upload.status(*upload.state.borrow())) };
+        let Some(claim) = claim else { return Ok(upload.status(*upload.state.borrow())) };
         let node = self.clone();
         // A task of its own: what has arrived is written to its end, whether the client waits for the answer or not.
         let received = tokio::spawn(async move { node.receive(claim, offset, content).await });
