@@ -9,7 +9,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, FileContent, ObjectKind, Span};
+use ipfrs_node::{ContentPath, FileContent, Object, ObjectKind, Span};
 
 use super::refusal::Refusal;
 use crate::body::header_text;
@@ -74,11 +74,10 @@ impl Failure {
 async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Response, Failure> {
     let query = Query::read(parts.uri.query().unwrap_or_default())?;
     let name = path.segments().last().cloned();
-    let shown = path.to_string();
     let object = state.node.resolve(path).await?.whole()?;
     let etag = format!("\"{}\"", object.facts.cid);
     let name = query.filename.clone().or(name).unwrap_or_else(|| object.facts.cid.clone());
-    let file = file(object.kind, &shown)?;
+    let file = file(&object).await?;
 
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(ETAG, header_text(&etag));
@@ -95,7 +94,6 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &name));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
 
     let is_head = parts.method == Method::HEAD;
     let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, &etag));
@@ -107,6 +105,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
         let body = if is_head { Body::empty() } else { Payload::File(file).body(&state.node, span).await? };
         return Ok(response(StatusCode::OK, headers, body));
     }
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     let size = file.size();
     let ranges = range::parse(range, size, state.config.max_ranges);
     if ranges == range::Ranges::Unsatisfiable {
@@ -122,14 +121,13 @@ fn part_of(whole: Representation, mut response: Response) -> Response {
     response
 }
 
-fn file(kind: ObjectKind, path: &str) -> Result<FileContent> {
-    match kind {
-        ObjectKind::File(file) => Ok(file),
+async fn file(object: &Object) -> Result<FileContent> {
+    let path = &object.facts.path;
+    match &object.kind {
+        ObjectKind::File(file) => Ok(file.clone()),
         ObjectKind::Directory(_) => Err(Error::invalid(format!("{path} is a directory: name a file in it"))),
         ObjectKind::Symlink(_) => Err(Error::unsupported(format!("{path} is a symlink"))),
-        ObjectKind::Other => {
-            Err(Error::unsupported(format!("{path} is not UnixFS: ask for its block with /ipfs/...?format=raw")))
-        }
+        ObjectKind::Other => Err(object.not_unixfs("ask for its block with /ipfs/...?format=raw").await),
     }
 }
 
