@@ -66,7 +66,7 @@ impl Answer {
                 let line = self.buffer.split_to(searched + at + 1);
                 searched = 0;
                 if !line.trim_ascii().is_empty() {
-                    return parse(&line).map(Some);
+                    return object(&line).map(Some);
                 }
                 continue;
             }
@@ -78,7 +78,7 @@ impl Answer {
                 Some(bytes) => self.buffer.extend_from_slice(&bytes),
                 None => {
                     let line = self.buffer.split();
-                    return if line.trim_ascii().is_empty() { Ok(None) } else { parse(&line).map(Some) };
+                    return if line.trim_ascii().is_empty() { Ok(None) } else { object(&line).map(Some) };
                 }
             }
         }
@@ -102,6 +102,22 @@ impl Answer {
     }
 }
 
+/// A failure, as an answer's only object or, where it broke off, the last of many.
+#[derive(Deserialize)]
+struct Failure {
+    #[serde(rename = "Message")]
+    message: String,
+}
+
+/// One of many objects.
+fn object<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
+    // No other object begins like this.
+    if line.starts_with(b"{\"Message\":") {
+        bail!("{}", parse::<Failure>(line)?.message);
+    }
+    parse(line)
+}
+
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes)
         .map_err(|e| anyhow!("the server's answer cannot be read ({e}): is it an ipfrs gateway?"))
@@ -118,11 +134,6 @@ fn root(error: &axum::Error) -> String {
 
 /// The message of an answer that reports a failure: `{"Message": ...}` of the RPC, else its text.
 pub(crate) async fn message_of(response: Response<Body>) -> String {
-    #[derive(Deserialize)]
-    struct Failure {
-        #[serde(rename = "Message")]
-        message: String,
-    }
     let status = response.status();
     let mut body = response.into_body();
     let mut text = Vec::new();
