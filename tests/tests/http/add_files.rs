@@ -12,6 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::content::{self, FileVector, assert_same, keystream, vectors};
 use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
 use crate::multipart::Form;
+use crate::progress::Events;
+use crate::wire::Wire;
 
 const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
 
@@ -26,6 +28,28 @@ async fn a_file_posted_as_curl_does_is_answered_and_comes_back() {
     let lines = ndjson(response).await;
     assert_eq!(lines, [json!({"Name": "hello.txt", "Hash": HELLO, "Size": "19"})]);
     assert_eq!(gateway.content(&format!("/ipfs/{HELLO}")).await, "hello world");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_whose_answer_nobody_reads_goes_on_for_long_and_is_given_up_in_the_end() {
+    let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
+    let mut wire = Wire::connect(&gateway).await;
+    let head = "POST /api/v0/add?only-hash=true HTTP/1.1\r\nHost: x\r\nX-Operation-Id: unread\r\n\
+                Content-Type: multipart/form-data; boundary=b\r\nTransfer-Encoding: chunked\r\n\r\n";
+    wire.send(head).await;
+    let events = Events::of(&gateway, "/v1/progress/unread").await;
+    let sending = tokio::spawn(async move {
+        // Each file is one byte, and a line of four kilobytes.
+        for number in 0_u64.. {
+            let part = format!("--b\r\nContent-Disposition: form-data; filename=\"{number:0>4000}\"\r\n\r\nx\r\n");
+            wire.send(format!("{:x}\r\n{part}\r\n", part.len())).await;
+        }
+    });
+    let last = events.rest().await.pop().unwrap();
+    sending.abort();
+    let files = last.data["bytes"].as_u64().unwrap();
+    assert_eq!(last.name, "error");
+    assert!((4_000..25_000).contains(&files), "{files} files of four kilobytes of lines each");
 }
 
 #[tokio::test(flavor = "multi_thread")]

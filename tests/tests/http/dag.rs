@@ -292,6 +292,9 @@ async fn resolve_gives_the_last_block_and_what_is_left_of_the_path() {
     assert_eq!(resolved(&format!("{node}/list/0/x")).await, json!({"Cid": {"/": node}, "RemPath": "/list/0/x"}));
     let exported = blocks_of(&export(&gateway, &node).await, &node);
     assert_eq!(exported.len(), 4, "links of dag-cbor are followed");
+    let listed = gateway.rpc_json(&format!("ls?arg={node}")).await;
+    let link = json!({"Name": "", "Hash": root, "Size": 0, "Type": 1, "Target": ""});
+    assert_eq!(listed, json!({"Objects": [{"Hash": node, "Links": [link]}]}));
     let missing = gateway.rpc(&format!("dag/resolve?arg={root}/b")).send().await.unwrap();
     assert!(rpc_failure(missing).await.contains("\"b\""));
 }

@@ -8,7 +8,8 @@ use std::thread;
 use crate::harness::{Place, noise};
 
 /// Answers every request with `answer` until the test ends.
-fn server(answer: &'static str) -> String {
+fn server(answer: impl Into<String>) -> String {
+    let answer = answer.into();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -47,6 +48,25 @@ fn a_short_answer_is_a_failure() {
         let message = place.fails(&["get", "x", "--api", &url]);
         assert!(message.contains(expected), "{message}");
         assert!(!place.path("x").exists());
+    }
+}
+
+#[test]
+fn an_error_line_behind_others_is_the_failure() {
+    let place = Place::new();
+    place.write("file", b"content");
+    let added = "{\"Name\":\"file\",\"Hash\":\"QmX\",\"Size\":\"15\"}\n";
+    let error = "{\"Message\":\"the disk is full\",\"Code\":0,\"Type\":\"error\"}\n";
+    let length = added.len() + error.len();
+    // Kubo ends the body cleanly behind it.
+    let url = server(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{added}{error}"));
+    for command in [&["add", "file"][..], &["repo", "gc"], &["dag", "stat", "QmX"], &["ls", "QmX"]] {
+        let url = match command[0] {
+            "add" => url.clone(),
+            _ => server(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{error}", error.len())),
+        };
+        let message = place.fails(&[command, &["--api", &url]].concat());
+        assert_eq!(message.trim_end(), "Error: the disk is full", "{command:?}");
     }
 }
 
