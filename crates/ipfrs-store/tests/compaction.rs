@@ -419,3 +419,19 @@ async fn a_compaction_after_one_that_was_dropped_anywhere_finds_no_damage() {
         store.close().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn nothing_is_left_after_everything_was_compacted_whatever_is_emptiest() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let blocks: Vec<_> = (0..4).map(|_| random_block(30_000)).collect();
+    for block in &blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+    }
+    // Of the second pack, all dies; it says that a block of the first is dead, of which the other lives.
+    store.delete_many(&cids(&blocks[1..])).await.unwrap();
+    store.compact(ALL).await.unwrap();
+    assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+    assert_eq!(written(dir.path()), (cids(&blocks[..1]), 0));
+    store.close().await.unwrap();
+}

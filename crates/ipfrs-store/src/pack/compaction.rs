@@ -50,7 +50,10 @@ impl PackStore {
         let mut compacted = Compacted::default();
         // What is moved goes to packs that are begun from now on: those are not looked at.
         let mut untried: BTreeSet<u32> = self.shared.packs().iter().map(|pack| pack.number()).collect();
-        while let Some(pack) = choose(&self.shared, options.min_dead_share, &untried) {
+        loop {
+            let (left, share) = (untried.clone(), options.min_dead_share);
+            let chosen = self.blocking(move |shared| Ok(choose(shared, share, &left))).await?;
+            let Some(pack) = chosen else { break };
             untried.remove(&pack.number());
             match self.compact_pack(&pack).await {
                 Ok(Outcome::Removed { moved_bytes, freed_bytes }) => {
@@ -123,7 +126,8 @@ fn damaged(pack: &Pack, offset: u64, reason: String) -> Outcome {
 }
 
 /// The pack among `untried` with which to go on: one in which nothing is alive, since that costs no room, then the one
-/// with the largest dead share. When all are to be compacted, the oldest, so that no tombstone is left.
+/// with the largest dead share. When all are to be compacted, the oldest for which there is room, so that no tombstone is
+/// carried to where it is not looked at. Asks the disk for its room.
 fn choose(shared: &Shared, min_dead_share: f64, untried: &BTreeSet<u32>) -> Option<Arc<Pack>> {
     let packs = shared.dead();
     let newest = packs.last().map(|(pack, _)| pack.number());
@@ -138,12 +142,16 @@ fn choose(shared: &Shared, min_dead_share: f64, untried: &BTreeSet<u32>) -> Opti
         };
         (share >= min_dead_share && untried.contains(&pack.number())).then_some((pack, share))
     };
-    let first = packs.into_iter().filter_map(worth).min_by(|(a, a_share), (b, b_share)| {
-        let is_alive = |pack: &Pack| pack.known().live_bytes > 0;
+    let is_late = |pack: &Pack| match pack.known().live_bytes {
+        0 => false,
+        live => min_dead_share > 0.0 || shared.check_free_space(live).is_err(),
+    };
+    let candidates = packs.into_iter().filter_map(worth).map(|(pack, share)| (is_late(&pack), pack, share));
+    let first = candidates.min_by(|(a_late, a, a_share), (b_late, b, b_share)| {
         let by_share = if min_dead_share > 0.0 { b_share.total_cmp(a_share) } else { std::cmp::Ordering::Equal };
-        is_alive(a).cmp(&is_alive(b)).then(by_share).then(a.number().cmp(&b.number()))
+        a_late.cmp(b_late).then(by_share).then(a.number().cmp(&b.number()))
     });
-    first.map(|(pack, _)| pack)
+    first.map(|(_, pack, _)| pack)
 }
 
 /// Reads and verifies the next part of a pack, and asks the index what of it is needed; waits for the disk.
