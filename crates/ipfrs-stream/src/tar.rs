@@ -74,8 +74,8 @@ pub fn check_name(name: &str) -> Result<()> {
 /// What comes before the content of `entry`.
 ///
 /// # Errors
-/// As [`check_name`] for each name of the path; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a path of more than
-/// 32 KiB; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a target of a link with a NUL byte.
+/// As [`check_name`] for each name of the path; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a path or a target of
+/// more than 32 KiB; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a target of a link with a NUL byte.
 pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
     entry.path.split('/').try_for_each(check_name)?;
     let (kind, size, target, default_mode) = match entry.kind {
@@ -83,9 +83,11 @@ pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
         TarKind::Directory => (b'5', 0, &[][..], DIRECTORY_MODE),
         TarKind::Symlink { target } => (b'2', 0, target, SYMLINK_MODE),
     };
-    if entry.path.len() > MAX_PATH_BYTES || target.len() > MAX_PATH_BYTES {
-        let path = shorten(entry.path);
-        return Err(Error::too_large(format!("the path {path:?} is over the limit of {MAX_PATH_BYTES} bytes")));
+    for (what, bytes) in [("path", entry.path.len()), ("target of the symlink", target.len())] {
+        if bytes > MAX_PATH_BYTES {
+            let path = shorten(entry.path);
+            return Err(Error::too_large(format!("the {what} {path:?} is over the limit of {MAX_PATH_BYTES} bytes")));
+        }
     }
     if target.contains(&0) {
         return Err(Error::invalid(format!("the symlink {:?} has a target with a NUL byte", shorten(entry.path))));
@@ -297,6 +299,8 @@ mod tests {
         let long = ["x"; 20_000].join("/");
         let entry = TarEntry { path: &long, kind: TarKind::Directory, attributes: Attributes::default() };
         assert!(header(&entry).unwrap_err().message().contains("over the limit of 32768 bytes"));
+        let entry = TarEntry { path: "link", kind: TarKind::Symlink { target: long.as_bytes() }, ..entry };
+        assert!(header(&entry).unwrap_err().message().starts_with("the target of the symlink \"link\" is over"));
         for name in ["...", "..a", " ", "-rf", "ünï", "a\\b"] {
             check_name(name).unwrap();
         }
