@@ -5,13 +5,20 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Response};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// Most bytes of a JSON line or of an answer that must be whole.
 const MAX_WHOLE_BYTES: usize = 16 * 1024 * 1024;
 /// Most bytes of an error that are shown.
 const MAX_ERROR_BYTES: usize = 16 * 1024;
+
+/// A content ID as dag-json writes links: `{"/":cid}`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CidLink {
+    #[serde(rename = "/")]
+    pub(crate) cid: String,
+}
 
 /// The body of a successful answer. Reading it to its end makes sure that it is whole.
 #[derive(Debug)]

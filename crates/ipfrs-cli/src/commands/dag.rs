@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::stage::Stage;
-use crate::answer::Answer;
+use crate::answer::{Answer, CidLink};
 use crate::api::{Api, Query};
 use crate::args::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
 use crate::multipart::{Source, Upload, measure};
@@ -28,15 +28,9 @@ pub(super) async fn run(api: &Api, command: DagCommand, out: &mut Output) -> Res
 #[serde(rename_all = "PascalCase")]
 enum Imported {
     #[serde(rename_all = "PascalCase")]
-    Root { cid: Link, pin_error_msg: String },
+    Root { cid: CidLink, pin_error_msg: String },
     #[serde(rename_all = "PascalCase")]
     Stats { block_count: u64, block_bytes_count: u64 },
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Link {
-    #[serde(rename = "/")]
-    cid: String,
 }
 
 async fn import(api: &Api, args: &DagImportArgs, out: &mut Output) -> Result<()> {

@@ -4,6 +4,7 @@ use anyhow::Result;
 use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};
 
+use crate::answer::CidLink;
 use crate::api::{Api, Query};
 use crate::args::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
 use crate::output::{Output, printable};
@@ -31,7 +32,7 @@ enum GcLine {
     },
     #[serde(rename_all = "PascalCase")]
     Removed {
-        key: Link,
+        key: CidLink,
     },
 }
 
@@ -43,12 +44,6 @@ struct GcSummary {
     removed_bytes: u64,
     freed_bytes: u64,
     seconds: f64,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Link {
-    #[serde(rename = "/")]
-    cid: String,
 }
 
 async fn gc(api: &Api, args: &RepoGcArgs, out: &mut Output) -> Result<()> {
