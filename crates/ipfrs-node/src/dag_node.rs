@@ -61,7 +61,9 @@ impl Node {
         let PutNode { data, input, store, hash, pin } = node;
         let data = self
             .convert(data, move |data| {
-                let value = decode(input, data)?;
+                let value = decode(input, data).map_err(|e| {
+                    Error::new(e.kind(), format!("the node: {e} (input-codec says in which codec it is sent)"))
+                })?;
                 // What dag-pb leaves out and what it says by default are the same value and two blocks.
                 if input == store && input == codec::DAG_PB { Ok(data.clone()) } else { encode(store, &value) }
             })

@@ -54,10 +54,10 @@ impl Object {
     /// what is wrong with it. `remedy` says what to ask for.
     pub async fn not_unixfs(&self, remedy: &str) -> Error {
         let reason = match decode_async(self.cid, self.block.clone()).await {
-            Ok(_) => "it is neither a file nor a directory".to_owned(),
+            Ok(_) => format!("block {} is neither a file nor a directory", self.cid),
             Err(reason) => reason.to_string(),
         };
-        Error::unsupported(format!("{} is not UnixFS: {reason}; {remedy}", self.facts.path))
+        Error::unsupported(format!("{}: {reason}; {remedy}", self.facts.path))
     }
 }
 
