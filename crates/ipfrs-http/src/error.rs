@@ -107,6 +107,15 @@ impl RpcErrorBody {
     }
 }
 
+impl IntoResponse for RpcErrorBody {
+    /// A line, as all JSON of the RPC.
+    fn into_response(self) -> Response {
+        // Texts and a number always serialise.
+        let line = serde_json::to_string(&self).unwrap_or_default() + "\n";
+        ([(CONTENT_TYPE, "application/json")], line).into_response()
+    }
+}
+
 /// Kubo answers a command's failure with 500 whatever the reason; the codes are those of go-ipfs-cmds.
 fn rpc_status(kind: ErrorKind) -> (StatusCode, u8) {
     match kind {
@@ -132,7 +141,7 @@ impl IntoResponse for RpcError {
             Self::Command(error) => {
                 let table = status(error.kind());
                 log(&error, table);
-                finish(Json(RpcErrorBody::of(&error)).into_response(), rpc_status(error.kind()).0)
+                finish(RpcErrorBody::of(&error).into_response(), rpc_status(error.kind()).0)
             }
             Self::Request(text) => finish(format!("{text}\n").into_response(), StatusCode::BAD_REQUEST),
         }

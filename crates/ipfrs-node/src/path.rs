@@ -27,7 +27,7 @@ impl ContentPath {
         Ok(Self { root, segments })
     }
 
-    /// Reads `/ipfs/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`. Nothing is percent-decoded; empty segments are
+    /// Reads `/ipfs/{cid}/a/b`, `/ipld/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`, which are all the same. Nothing is percent-decoded; empty segments are
     /// dropped.
     ///
     /// # Errors
@@ -37,7 +37,8 @@ impl ContentPath {
         if text.starts_with("/ipns/") || text.starts_with("ipns://") {
             return Err(Error::unsupported(format!("{text}: names (/ipns) are not resolved by this version")));
         }
-        let rest = text.strip_prefix("/ipfs/").or_else(|| text.strip_prefix("ipfs://")).unwrap_or(text);
+        let rest =
+            ["/ipfs/", "/ipld/", "ipfs://"].into_iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);
         let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
         let root = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {text:?}: no CID")))?;
         let root = parse_cid(root).map_err(|e| Error::invalid(format!("invalid path {text:?}: {e}")))?;

@@ -84,6 +84,15 @@ async fn a_command_that_fails_answers_500_with_message_code_and_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_object_is_a_line() {
+    let gateway = TestGateway::start().await;
+    for command in ["version", "repo/stat", "block/stat?arg=bafkqac3imvwgy3zao5xxe3de", "cat?arg=nonsense", "pin/ls"] {
+        let answer = gateway.rpc(command).send().await.unwrap().text().await.unwrap();
+        assert!(answer.ends_with("}\n"), "{command}: {answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pages_of_others_may_not_make_a_browser_call_a_command() {
     let gateway = TestGateway::start().await;
     let port = gateway.port();

@@ -31,7 +31,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
         _ => state.node.resolve(path).await?.whole()?.block,
     };
     let length = block.len() as u64;
-    Ok(output::bytes(stream::iter([Ok(block)]), length, args.takes_trailers))
+    let block = stream::iter([Ok(block)]);
+    Ok(output::stream_of("application/vnd.ipld.raw", block, Some(length), args.takes_trailers))
 }
 
 /// `block/stat?arg=cid`: the size of a block.

@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -69,7 +68,7 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
         }
         // Not logged: the client wanted it so.
         Err(_) => {
-            let body = Json(RpcErrorBody::of(&expired));
+            let body = RpcErrorBody::of(&expired);
             (StatusCode::INTERNAL_SERVER_ERROR, [(CACHE_CONTROL, "no-store")], body).into_response()
         }
     }

@@ -45,7 +45,8 @@ struct Link {
     mod_time: Option<String>,
 }
 
-/// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`.
+/// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`. Where neither types nor sizes are asked for, both are 0: what a
+/// link says of sizes is not that of a file.
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let resolve = args.bool("resolve-type")?.unwrap_or(true) || args.bool("size")?.unwrap_or(true);
     let streamed = args.bool("stream")?.unwrap_or(false);
@@ -57,7 +58,11 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
         {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());
         }
-        listings.push((path.clone(), state.node.list(&object, resolve)));
+        let entries = state.node.list(&object, resolve).map_ok(move |entry| match resolve {
+            true => entry,
+            false => Listed { size: 0, ..entry },
+        });
+        listings.push((path.clone(), entries.boxed()));
     }
     let (takes_trailers, render) = (args.takes_trailers, args.render);
     if streamed {

@@ -1,6 +1,5 @@
 //! The forms of answers: one JSON object, a stream of them, a stream of bytes.
 
-use axum::Json;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
@@ -11,7 +10,7 @@ use ipfrs_core::{Error, Result};
 use serde::Serialize;
 
 use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
-use crate::error::RpcErrorBody;
+use crate::error::{RpcError, RpcErrorBody};
 
 pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
@@ -21,9 +20,12 @@ const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_stat
 /// What of a stream is waited for before the head of its answer.
 const BEGINNING_BYTES: usize = 64 * 1024;
 
-/// One JSON object.
+/// One JSON object, on a line.
 pub(super) fn object(value: impl Serialize) -> Response {
-    Json(value).into_response()
+    match line(&value) {
+        Ok(line) => ([(CONTENT_TYPE, "application/json")], line).into_response(),
+        Err(e) => RpcError::from(e).into_response(),
+    }
 }
 
 /// A line of NDJSON.
