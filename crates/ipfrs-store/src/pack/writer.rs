@@ -4,6 +4,8 @@
 mod compaction;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod interleavings;
 
 use std::any::Any;
 use std::ops::ControlFlow;

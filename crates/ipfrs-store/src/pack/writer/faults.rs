@@ -23,7 +23,7 @@ use crate::{BlockStore, BlockStoreExt, CompactOptions, Durability, PackStore, Pu
 
 /// What happens at a sync of the index.
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+pub(super) enum Fault {
     Error,
     Panic,
 }
@@ -63,7 +63,7 @@ impl StorageBackend for Faulty {
 }
 
 /// Puts a faulty file under the index. Gives the countdown, which is below 0.
-fn make_faulty(writer: &Writer, fault: Fault) -> Arc<AtomicI64> {
+pub(super) fn make_faulty(writer: &Writer, fault: Fault) -> Arc<AtomicI64> {
     let countdown = Arc::new(AtomicI64::new(-1));
     let path = writer.shared.index_path();
     let reopen = || {
@@ -78,7 +78,7 @@ fn make_faulty(writer: &Writer, fault: Fault) -> Arc<AtomicI64> {
     countdown
 }
 
-fn block(data: &str) -> Block {
+pub(super) fn block(data: &str) -> Block {
     Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::copy_from_slice(data.as_bytes())).unwrap()
 }
 

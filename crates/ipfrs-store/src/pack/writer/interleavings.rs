@@ -1,0 +1,255 @@
+//! Puts, deletions and compactions whose steps come in any order, in groups of any kind, with failures of the index and
+//! crashes between them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use futures::TryStreamExt;
+use ipfrs_core::{Block, Cid, Result};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tempfile::TempDir;
+use tokio::task::{JoinHandle, yield_now};
+
+use super::faults::{Fault, block, make_faulty};
+use super::{Job, Writer};
+use crate::pack::queue::Queue;
+use crate::pack::{PackOptions, recovery};
+use crate::{BlockStore, CompactOptions, Compacted, PackStore, PutMode, Spared, Stored};
+
+/// Variable that says how many random histories are tried.
+const HISTORIES: &str = "IPFRS_STORE_TEST_HISTORIES";
+
+/// Different blocks.
+const NAMES: usize = 40;
+
+fn options() -> PackOptions {
+    PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() }
+}
+
+/// A block of up to 12 kB, so that some dozens fill several packs.
+fn named(name: usize) -> Block {
+    block(&format!("{name} ").repeat(1 + name * 100))
+}
+
+fn cids(names: &[usize]) -> Vec<Cid> {
+    names.iter().map(|name| *named(*name).cid()).collect()
+}
+
+/// Something that was asked of the store, about blocks of these names.
+enum Asked {
+    Put(Vec<usize>, JoinHandle<Vec<Result<Stored>>>),
+    /// But those that are [spared](is_spared).
+    Delete(Vec<usize>, usize, JoinHandle<Result<Vec<bool>>>),
+}
+
+impl Asked {
+    fn is_answered(&self) -> bool {
+        match self {
+            Self::Put(_, task) => task.is_finished(),
+            Self::Delete(_, _, task) => task.is_finished(),
+        }
+    }
+}
+
+/// A deletion spares the blocks of every so many names.
+fn is_spared(name: usize, every: usize) -> bool {
+    name.is_multiple_of(every)
+}
+
+/// A store whose writer works when it is told to, and what must be in it.
+struct Run {
+    dir: TempDir,
+    writer: Writer,
+    store: PackStore,
+    countdown: Arc<AtomicI64>,
+    compaction: Option<JoinHandle<Result<Compacted>>>,
+    asked: Vec<Asked>,
+    content: BTreeSet<usize>,
+}
+
+impl Run {
+    fn open(dir: TempDir, content: BTreeSet<usize>) -> Self {
+        let recovered = recovery::open(dir.path(), options()).unwrap();
+        let shared = Arc::clone(&recovered.shared);
+        let (queue, jobs) = Queue::new();
+        let writer = Writer::new(recovered, jobs);
+        let countdown = make_faulty(&writer, Fault::Error);
+        let store = PackStore { shared, queue: Arc::new(queue) };
+        Self { dir, writer, store, countdown, compaction: None, asked: Vec::new(), content }
+    }
+
+    /// Lets everybody else go on for a while.
+    async fn rest(&self) {
+        for _ in 0..20 {
+            yield_now().await;
+        }
+    }
+
+    async fn ask(&mut self, random: &mut StdRng) {
+        let names: Vec<_> = (0..random.random_range(1..6)).map(|_| random.random_range(0..NAMES)).collect();
+        let store = self.store.clone();
+        if random.random_bool(0.5) {
+            let blocks = names.iter().copied().map(named).collect();
+            let put = tokio::spawn(async move { store.put_many(blocks, PutMode::Atomic).await });
+            self.asked.push(Asked::Put(names, put));
+        } else {
+            let (cids, every) = (cids(&names), random.random_range(2..9));
+            let spared = self::cids(&(0..NAMES).filter(|name| is_spared(*name, every)).collect::<Vec<_>>());
+            let spared: Spared = Arc::new(move |hash| spared.iter().any(|cid| cid.hash() == hash));
+            let delete = tokio::spawn(async move { store.delete_unless(&cids, spared).await });
+            self.asked.push(Asked::Delete(names, every, delete));
+        }
+        // One after the other, so that it is known which came first.
+        self.rest().await;
+    }
+
+    /// Has the writer do what is next; `false` when that is nothing.
+    async fn step(&mut self) -> bool {
+        if self.writer.held.is_none() {
+            let Ok(job) = self.writer.jobs.try_recv() else { return false };
+            self.writer.held = Some(job);
+        }
+        assert!(!matches!(self.writer.held, Some(Job::Stop(_))));
+        assert!(self.writer.step().is_continue());
+        self.rest().await;
+        true
+    }
+
+    /// Has everything answered that was asked, and compares the answers.
+    async fn settle(&mut self) {
+        while self.asked.iter().any(|asked| !asked.is_answered()) {
+            self.step().await;
+            std::thread::yield_now();
+        }
+        for asked in std::mem::take(&mut self.asked) {
+            match asked {
+                Asked::Put(names, put) => {
+                    let outcomes: Result<Vec<_>> = put.await.unwrap().into_iter().collect();
+                    let Ok(outcomes) = outcomes else { continue };
+                    for (name, outcome) in names.into_iter().zip(outcomes) {
+                        assert_eq!(outcome == Stored::New, self.content.insert(name), "put of {name}");
+                    }
+                }
+                Asked::Delete(names, every, delete) => {
+                    let Ok(gone) = delete.await.unwrap() else { continue };
+                    for (name, gone) in names.into_iter().zip(gone) {
+                        let goes = !is_spared(name, every) && self.content.remove(&name);
+                        assert_eq!(gone, goes, "deletion of {name}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a process that opens the store finds that was killed now.
+    async fn assert_survives(&mut self, random: &mut StdRng) {
+        let copy = copy(self.dir.path());
+        if random.random_bool(0.5) {
+            std::fs::remove_file(copy.path().join("index.redb")).unwrap();
+        }
+        for _ in 0..2 {
+            let store = PackStore::open(copy.path(), options()).unwrap();
+            assert_content(&store, &self.content).await;
+            if random.random_bool(0.5) {
+                let compacted = store.compact(CompactOptions { min_dead_share: 0.0 }).await.unwrap();
+                assert_eq!(compacted.damaged, []);
+                assert_content(&store, &self.content).await;
+                assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+            }
+            store.close().await.unwrap();
+            std::fs::remove_file(copy.path().join("index.redb")).unwrap();
+        }
+    }
+
+    /// Goes on as a process that was killed now, and started again.
+    fn restart(self) -> Self {
+        if let Some(compaction) = &self.compaction {
+            compaction.abort();
+        }
+        let copy = copy(self.dir.path());
+        self.writer.shared.close();
+        Self::open(copy, self.content)
+    }
+}
+
+fn copy(from: &Path) -> TempDir {
+    let to = tempfile::tempdir().unwrap();
+    std::fs::create_dir(to.path().join("packs")).unwrap();
+    for directory in ["", "packs"] {
+        for entry in std::fs::read_dir(from.join(directory)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_type().unwrap().is_file() {
+                std::fs::copy(entry.path(), to.path().join(directory).join(entry.file_name())).unwrap();
+            }
+        }
+    }
+    to
+}
+
+async fn assert_content(store: &PackStore, content: &BTreeSet<usize>) {
+    let listed: BTreeSet<_> = store.iterate().try_collect().await.unwrap();
+    let names: Vec<_> = content.iter().copied().collect();
+    assert_eq!(listed, cids(&names).into_iter().collect());
+    let found: Vec<_> = store.get_many(cids(&names)).try_collect().await.unwrap();
+    for (name, (_, data)) in names.into_iter().zip(found) {
+        assert_eq!(data.as_ref(), Some(named(name).data()));
+    }
+}
+
+/// Does things at random, this many.
+async fn run(seed: u64, steps: usize) {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut run = Run::open(tempfile::tempdir().unwrap(), BTreeSet::new());
+    for _ in 0..steps {
+        match random.random_range(0..100) {
+            0..40 => run.ask(&mut random).await,
+            40..80 => drop(run.step().await),
+            80..90 => {
+                run.compaction.take_if(|compaction| compaction.is_finished());
+                if run.compaction.is_none() {
+                    let (store, min_dead_share) = (run.store.clone(), random.random_range(0..2) as f64 / 4.0);
+                    let options = CompactOptions { min_dead_share };
+                    run.compaction = Some(tokio::spawn(async move { store.compact(options).await }));
+                    run.rest().await;
+                }
+            }
+            90..92 => {
+                if let Some(compaction) = run.compaction.take() {
+                    compaction.abort();
+                    run.rest().await;
+                }
+            }
+            92..94 if !run.writer.index_failed => {
+                // Closing the index is no time for failures: what it holds would be missing.
+                run.countdown.store(-1, Ordering::SeqCst);
+                run.countdown = make_faulty(&run.writer, Fault::Error);
+            }
+            94..96 => run.countdown.store(random.random_range(0..3), Ordering::SeqCst),
+            96..99 => {
+                run.settle().await;
+                if !run.writer.index_failed {
+                    assert_content(&run.store, &run.content).await;
+                }
+                run.assert_survives(&mut random).await;
+            }
+            _ => {
+                run.settle().await;
+                run = run.restart();
+            }
+        }
+    }
+    run.settle().await;
+    run.assert_survives(&mut random).await;
+    run.writer.shared.close();
+}
+
+#[tokio::test]
+async fn content_is_what_was_answered_whatever_comes_between() {
+    let histories = std::env::var(HISTORIES).map_or(6, |histories| histories.parse().unwrap());
+    for seed in 0..histories {
+        run(seed, 250).await;
+    }
+}
