@@ -2,9 +2,11 @@
 //! and a gateway to serve it.
 //!
 //! The measurements themselves are the bench targets `http_benchmarks` (the gateway alone, in this process), `peers` (the
-//! gateway beside nginx and dd, each in a process of its own) and `stores` (what depends on how much is stored). docs/PERFORMANCE.md says how to run them.
+//! gateway beside nginx and dd, each in a process of its own) and `stores` (what depends on how much is stored).
+//! docs/PERFORMANCE.md says how to run them.
 
 mod add;
+mod arguments;
 mod batch;
 mod car;
 mod client;
@@ -17,6 +19,7 @@ mod report;
 mod serve;
 
 pub use add::{Multipart, Profile, add_file};
+pub use arguments::{number, workspace_file};
 pub use batch::Batch;
 pub use car::{CarFile, import_car};
 pub use client::{Client, get, get_range, post};

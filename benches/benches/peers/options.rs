@@ -1,12 +1,11 @@
 //! What is asked for: arguments, and environment variables for the size of a run.
 
 use std::env;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use ipfrs_benches::SERVE;
+use ipfrs_benches::{SERVE, number, workspace_file};
 
 const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FILE] [--require-peers]]
 
@@ -61,11 +60,7 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
             SERVE => return Ok(Asked::Serve(arguments.collect())),
             BECOME => return Ok(Asked::Become(arguments.collect())),
             "--require-peers" => require_peers = true,
-            "--write" => {
-                let path = arguments.next().context("--write names no file")?;
-                // Cargo runs this in the package's directory; people type it in the workspace's.
-                write = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path));
-            }
+            "--write" => write = Some(workspace_file(&arguments.next().context("--write names no file")?)),
             "--bench" => is_bench = true,
             "--test" => is_test = true,
             // What `cargo bench NAME` hands to every target.
@@ -91,11 +86,4 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
     ensure!((16..=65_536).contains(&options.file_mib), "FILE_MIB = {}: give 16 to 65536", options.file_mib);
     ensure!((1..=600).contains(&options.wrk_seconds), "SECONDS = {}: give 1 to 600", options.wrk_seconds);
     Ok(Asked::Compare(options))
-}
-
-fn number<T: FromStr>(name: &str, default: T) -> Result<T> {
-    match env::var(name) {
-        Ok(value) => value.parse().ok().with_context(|| format!("{name} = {value:?} is no number")),
-        Err(_) => Ok(default),
-    }
 }

@@ -1,10 +1,9 @@
 //! What is asked for: arguments, and environment variables for the size of a run.
 
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use ipfrs_benches::SERVE;
+use ipfrs_benches::{SERVE, number, workspace_file};
 
 const USAGE: &str = "usage: cargo bench --bench stores [-- [--write FILE]]
 
@@ -41,11 +40,7 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             SERVE => return Ok(Asked::Serve(arguments.collect())),
-            "--write" => {
-                let path = arguments.next().context("--write names no file")?;
-                // Cargo runs this in the package's directory; people type it in the workspace's.
-                write = Some(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path));
-            }
+            "--write" => write = Some(workspace_file(&arguments.next().context("--write names no file")?)),
             "--bench" => is_bench = true,
             "--test" => is_test = true,
             // What `cargo bench NAME` hands to every target.
@@ -74,11 +69,4 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Asked
     ensure!((1..=1 << 20).contains(&options.pack_mib), "PACK_MIB = {}: give 1 to 1048576", options.pack_mib);
     ensure!((1..=1_000).contains(&options.rounds), "ROUNDS = {}: give 1 to 1000", options.rounds);
     Ok(Asked::Measure(options))
-}
-
-fn number(name: &str, default: u64) -> Result<u64> {
-    match env::var(name) {
-        Ok(value) => value.parse().ok().with_context(|| format!("{name} = {value:?} is no number")),
-        Err(_) => Ok(default),
-    }
 }
