@@ -70,14 +70,12 @@ impl ServerConfig {
     }
 
     /// [`header_timeout_seconds`](Self::header_timeout_seconds) as a duration.
-    #[must_use]
-    pub fn header_timeout(&self) -> Duration {
+    pub(crate) fn header_timeout(&self) -> Duration {
         Duration::from_secs(self.header_timeout_seconds)
     }
 
     /// [`shutdown_grace_seconds`](Self::shutdown_grace_seconds) as a duration.
-    #[must_use]
-    pub fn shutdown_grace(&self) -> Duration {
+    pub(crate) fn shutdown_grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace_seconds)
     }
 }

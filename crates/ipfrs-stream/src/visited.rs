@@ -35,18 +35,6 @@ impl Visited {
         }
         Ok(true)
     }
-
-    /// How many blocks are in the set.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.fingerprints.len()
-    }
-
-    /// Whether no block is in the set.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.fingerprints.is_empty()
-    }
 }
 
 /// The beginning of the digest, mixed with the codec. The hash functions of stored blocks are cryptographic: any bytes of

@@ -187,14 +187,12 @@ fn link_body_len(link: &PbLink) -> usize {
 }
 
 /// Bytes that `link` takes in an encoded node.
-#[must_use]
-pub fn encoded_link_len(link: &PbLink) -> usize {
+pub(crate) fn encoded_link_len(link: &PbLink) -> usize {
     KEY_LEN + len_delimited(link_body_len(link))
 }
 
 /// Bytes that data of `len` bytes takes in an encoded node.
-#[must_use]
-pub fn encoded_data_len(len: usize) -> usize {
+pub(crate) fn encoded_data_len(len: usize) -> usize {
     KEY_LEN + len_delimited(len)
 }
 
