@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::{CompactOptions, DamagedPack, PinMode, Spared};
 use tokio::sync::mpsc::Sender;
 
@@ -217,18 +217,20 @@ impl Node {
     /// When it cannot be told what is pinned, or blocks cannot be deleted.
     pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
         let lease = self.inner.protection.lease_of_all();
-        let sizes = self.inner.store.has_many(cids).await?;
         let pinned = self.what_keeps(cids).await?;
         let free: Vec<_> =
             cids.iter().zip(&pinned).filter(|(_, pinned)| pinned.is_none()).map(|(cid, _)| *cid).collect();
         let mut deleted = self.delete_untouched(free, &lease).await?.into_iter();
-        let removal = |((cid, size), pinned): ((&Cid, Option<u64>), Option<Pinned>)| {
+        let left = self.inner.store.has_many(cids).await?;
+        let removal = |((cid, left), pinned): ((&Cid, Option<u64>), Option<Pinned>)| {
             let outcome = match pinned {
                 Some(Pinned::Itself(mode, _)) => Err(Error::new(ErrorKind::Conflict, format!("pinned: {mode}"))),
                 Some(Pinned::Through(Some(root))) => Err(Error::new(ErrorKind::Conflict, format!("pinned via {root}"))),
                 Some(Pinned::Through(None)) => Err(Error::new(ErrorKind::Conflict, "pinned: indirect")),
-                None => match (deleted.next(), size) {
+                None => match (deleted.next(), left) {
                     (Some(true), _) => Ok(()),
+                    // There is nothing to remove of what carries its bytes itself.
+                    (_, Some(_)) if identity_payload(cid).is_some() => Ok(()),
                     (_, None) if force => Ok(()),
                     (_, None) => Err(Error::not_found(format!("block {cid} is not in this store"))),
                     (_, Some(_)) => {
@@ -239,6 +241,6 @@ impl Node {
             };
             (*cid, outcome)
         };
-        Ok(cids.iter().zip(sizes).zip(pinned).map(removal).collect())
+        Ok(cids.iter().zip(left).zip(pinned).map(removal).collect())
     }
 }

@@ -289,6 +289,17 @@ async fn a_pinned_block_is_removed_under_no_codec() {
     thing.check(&node, root).await;
 }
 
+#[tokio::test]
+async fn a_block_that_is_to_be_removed_twice_is_not_there_the_second_time() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    let (cid, _) = node.put_block(put(codec::RAW, "twice")).await.unwrap();
+    let identity: Cid = "bafkqaa3bmjrq".parse().unwrap();
+    let removals = node.remove_blocks(&[cid, cid, identity], false).await.unwrap();
+    let kinds: Vec<_> = removals.into_iter().map(|(_, outcome)| outcome.err().map(|e| e.kind())).collect();
+    assert_eq!(kinds, [None, Some(ErrorKind::NotFound), None]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shallow_dag_of_a_million_leaves_is_pinned_and_collected() {
     const LEAVES: u32 = 50_000;
