@@ -3,7 +3,7 @@
 use reqwest::Method;
 
 use crate::content::{self, assert_same};
-use crate::harness::TestGateway;
+use crate::harness::{TestGateway, client};
 use crate::wire::{Wire, exchange};
 
 const CHUNK: usize = 262_144;
@@ -69,6 +69,21 @@ async fn head_needs_the_root_only() {
     let (gateway, cid) = without_some_leaves("", &[]).await;
     let answer = exchange(&gateway, format!("HEAD /ipfs/{cid} HTTP/1.1")).await;
     assert_eq!((answer.status, answer.header("content-length")), (200, SIZE.to_string().as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_http_2_that_takes_no_trailers_gets_no_clean_end() {
+    let (gateway, cid) = without_some_leaves("", &[0, 1]).await;
+    let h2 = client().http2_prior_knowledge().build().unwrap();
+    for command in ["cat", "dag/export"] {
+        let request = || h2.post(gateway.url(&format!("/api/v0/{command}?arg={cid}")));
+        // The reset may overtake the head.
+        let broken = async { request().send().await?.bytes().await };
+        assert!(broken.await.is_err(), "{command}");
+        let told = request().header("te", "trailers").send().await.unwrap();
+        assert_eq!((told.version(), told.status().as_u16()), (http::Version::HTTP_2, 200));
+        assert!(told.bytes().await.unwrap().len() < SIZE, "{command}: the reason is in the trailer");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

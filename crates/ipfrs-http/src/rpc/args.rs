@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use http::{HeaderMap, Version};
+use http::HeaderMap;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
 
 use crate::error::RpcError;
@@ -17,7 +17,7 @@ pub(super) struct Args {
     options: HashMap<String, String>,
     /// How content IDs are written in the answer.
     pub(super) render: Render,
-    /// Whether the client takes trailers: always with HTTP/2, with `TE: trailers` in HTTP/1.1.
+    /// Whether the client takes trailers.
     pub(super) takes_trailers: bool,
 }
 
@@ -25,14 +25,15 @@ impl<S: Sync> FromRequestParts<S> for Args {
     type Rejection = RpcError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, RpcError> {
-        Self::parse(parts.uri.query().unwrap_or_default(), takes_trailers(parts.version, &parts.headers))
+        Self::parse(parts.uri.query().unwrap_or_default(), takes_trailers(&parts.headers))
     }
 }
 
-/// Whether the client takes trailers: always with HTTP/2, with `TE: trailers` in HTTP/1.1.
-pub(super) fn takes_trailers(version: Version, headers: &HeaderMap) -> bool {
+/// Whether the client says that it takes trailers, with `TE: trailers`. HTTP/2 has room for them in every answer, but there
+/// as well a client that does not look at them (curl) would take a part that ends with one for the whole.
+pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
     let te = headers.get_all(http::header::TE).iter().filter_map(|value| value.to_str().ok());
-    version == Version::HTTP_2 || te.flat_map(|value| value.split(',')).any(|item| item.trim() == "trailers")
+    te.flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case("trailers"))
 }
 
 impl Args {

@@ -57,7 +57,7 @@ pub(crate) async fn apply(request: Request, next: Next) -> Response {
     let Some((timeout, text)) = globals.timeout else { return next.run(request).await };
     // A duration beyond the end of time is none.
     let Some(deadline) = Instant::now().checked_add(timeout) else { return next.run(request).await };
-    let takes_trailers = takes_trailers(request.version(), request.headers());
+    let takes_trailers = takes_trailers(request.headers());
     // The beginning is Kubo's, for clients that look for it.
     let expired = Error::new(ErrorKind::Timeout, format!("context deadline exceeded: timeout={text} is over"));
     match timeout_at(deadline, next.run(request)).await {
