@@ -1,0 +1,179 @@
+//! Listings: entries of directories, and parts of other objects, with what they point to.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt, TryStreamExt};
+use ipfrs_core::{Cid, Error, Result, codec};
+use ipfrs_unixfs::{Attributes, Child, DirEntry, Node as UnixFsNode, decode_async};
+use tokio::task::coop::consume_budget;
+
+use crate::{Node, Object, ObjectKind};
+
+/// What a directory entry or a link of a file points to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListedKind {
+    /// A file or a raw block.
+    File,
+    /// A directory.
+    Directory,
+    /// A symlink.
+    Symlink,
+    /// Its block is not here, or is not UnixFS.
+    Unknown,
+}
+
+/// An entry of a directory together with what it points to.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The name; empty for the parts of a file, and where what links to it gives no names.
+    pub name: String,
+    /// What it links to.
+    pub cid: Cid,
+    /// Kind of the target.
+    pub kind: ListedKind,
+    /// Bytes of a file; 0 for directories and symlinks; the link's cumulative size where the target is not here.
+    pub size: u64,
+    /// Target of a symlink; empty where it is longer than any path may be (4,096 bytes, `PATH_MAX` on Linux).
+    pub target: String,
+    /// Permissions and time, where they were kept and the target is here.
+    pub attributes: Attributes,
+}
+
+/// Entries whose blocks are looked up together by [`Node::list`].
+const LIST_BATCH: usize = 256;
+
+/// Longest target of a symlink that is listed: without a limit, a batch of entries could show one block of 2 MiB 256
+/// times.
+const MAX_LISTED_TARGET_BYTES: usize = 4_096;
+
+impl Node {
+    /// The entries of a directory, the parts of a file, or what any other block links to, each with the kind and size of its
+    /// target. With `resolve` false the targets are not looked at: kinds are [`ListedKind::Unknown`] and sizes are those of
+    /// the links.
+    #[must_use]
+    pub fn list(&self, object: &Object, resolve: bool) -> BoxStream<'static, Result<Listed>> {
+        let entries = match &object.kind {
+            ObjectKind::Directory(directory) => self.entries(directory),
+            ObjectKind::File(file) => {
+                let (file, parts) = (file.0.clone(), 0..file.0.children.len());
+                stream::iter(parts.map(move |part| part_of_file(&file.children[part]))).boxed()
+            }
+            ObjectKind::Other => links_of(object.cid, object.block.clone()).boxed(),
+            ObjectKind::Symlink(_) => stream::empty().boxed(),
+        };
+        if !resolve {
+            return entries.map(|entry| entry.map(unresolved)).boxed();
+        }
+        let node = self.clone();
+        entries
+            .chunks(LIST_BATCH)
+            .then(move |batch| {
+                let node = node.clone();
+                async move { stream::iter(node.look_at(batch).await) }
+            })
+            .flatten()
+            .boxed()
+    }
+
+    /// The entries of a batch with what they point to.
+    async fn look_at(&self, batch: Vec<Result<DirEntry>>) -> Vec<Result<Listed>> {
+        let targets = self.targets(&batch).await;
+        let mut listed = Vec::with_capacity(batch.len());
+        for entry in batch {
+            consume_budget().await;
+            listed.push(entry.and_then(|entry| match targets.get(&entry.cid) {
+                Some(Ok(target)) => Ok(target.clone().under(entry)),
+                Some(Err(e)) => Err(Error::new(e.kind(), e.message())),
+                None if entry.cid.codec() == codec::RAW => Ok(Listed { kind: ListedKind::File, ..unresolved(entry) }),
+                None => Ok(unresolved(entry)),
+            }));
+        }
+        listed
+    }
+
+    /// What the blocks are that a batch points to, raw ones aside, where they are here and are UnixFS. Each is decoded once,
+    /// however many entries point to it.
+    async fn targets(&self, batch: &[Result<DirEntry>]) -> HashMap<Cid, Result<Target>> {
+        let mut seen = HashSet::new();
+        let linked = batch.iter().flatten().map(|entry| entry.cid);
+        let cids: Vec<_> = linked.filter(|cid| cid.codec() != codec::RAW && seen.insert(*cid)).collect();
+        let mut blocks = self.inner.store.get_many(cids.clone());
+        let mut targets = HashMap::with_capacity(cids.len());
+        for cid in cids {
+            let target = match blocks.next().await {
+                Some(Ok((_, Some(data)))) => decode_async(cid, data).await.ok().map(|node| Ok(Target::of(&node))),
+                Some(Ok((_, None))) => None,
+                Some(Err(e)) => Some(Err(e)),
+                None => Some(Err(Error::internal("the store gave fewer answers than it was asked for"))),
+            };
+            targets.extend(target.map(|target| (cid, target)));
+        }
+        targets
+    }
+}
+
+/// What an entry points to.
+#[derive(Debug, Clone)]
+struct Target {
+    kind: ListedKind,
+    size: u64,
+    symlink: String,
+    attributes: Attributes,
+}
+
+impl Target {
+    fn of(node: &UnixFsNode) -> Self {
+        let (kind, size) = match node {
+            UnixFsNode::File(file) => (ListedKind::File, file.size),
+            UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => (ListedKind::Directory, 0),
+            UnixFsNode::Symlink { .. } => (ListedKind::Symlink, 0),
+        };
+        let symlink = match node {
+            UnixFsNode::Symlink { target, .. } if target.len() <= MAX_LISTED_TARGET_BYTES => {
+                String::from_utf8_lossy(target).into_owned()
+            }
+            _ => String::new(),
+        };
+        Self { kind, size, symlink, attributes: node.attributes() }
+    }
+
+    fn under(self, entry: DirEntry) -> Listed {
+        Listed {
+            name: entry.name,
+            cid: entry.cid,
+            kind: self.kind,
+            size: self.size,
+            target: self.symlink,
+            attributes: self.attributes,
+        }
+    }
+}
+
+fn part_of_file(child: &Child) -> Result<DirEntry> {
+    Ok(DirEntry { name: String::new(), cid: child.cid, tsize: child.size })
+}
+
+/// What a block that is not UnixFS links to, as entries without names and sizes.
+fn links_of(cid: Cid, block: Bytes) -> impl Stream<Item = Result<DirEntry>> + Send {
+    let links = async move {
+        let decoding = tokio::task::spawn_blocking(move || ipfrs_unixfs::links(&cid, &block));
+        decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?
+    };
+    let entries = |links: Vec<Cid>| {
+        stream::iter(links.into_iter().map(|cid| Ok(DirEntry { name: String::new(), cid, tsize: 0 })))
+    };
+    stream::once(links).map_ok(entries).try_flatten()
+}
+
+fn unresolved(entry: DirEntry) -> Listed {
+    Listed {
+        name: entry.name,
+        cid: entry.cid,
+        kind: ListedKind::Unknown,
+        size: entry.tsize,
+        target: String::new(),
+        attributes: Attributes::default(),
+    }
+}
