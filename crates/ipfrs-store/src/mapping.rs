@@ -153,6 +153,11 @@ impl MappedFile {
         true
     }
 
+    /// Notes that what it shows may not be what was written, as if a part were gone.
+    pub(crate) fn distrust(&self) {
+        self.protected.hurt();
+    }
+
     /// Whether the file is shorter than its readable part. The writer may lengthen both, or shorten both, meanwhile;
     /// doing both at once makes this wrong, but not twice in a row.
     fn is_too_short(&self) -> bool {

@@ -144,6 +144,11 @@ impl Pack {
         false
     }
 
+    /// Gives no more slices of it: the system may have dropped pages that it could not write, and show what was there before.
+    pub(super) fn distrust(&self) {
+        self.map.distrust();
+    }
+
     /// Refuses to append to a file whose length is not what was written: somebody else changed it.
     pub(super) fn check_length(&self) -> Result<()> {
         let failed = |error| cannot("read the length of", &self.path, error);

@@ -342,6 +342,8 @@ impl Writer {
             let error = self.fail(&error);
             // Nobody was told that it was stored: best not to find it at the next start.
             let _ = pack.cut(start);
+            // What was published before may be lost as well: copies, and everything where acknowledged is not durable.
+            pack.distrust();
             return Err(error);
         }
         self.unsynced = false;

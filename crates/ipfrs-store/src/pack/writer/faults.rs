@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -248,5 +248,31 @@ async fn a_lookup_that_began_before_a_lost_block_was_put_again_does_not_bring_it
     assert_eq!(steps.put(&lost).unwrap(), [Stored::New]);
     shared.cache.fill(began, keys.iter().cloned().zip(found.into_iter().flatten()));
     assert_ne!(shared.cache.get(&keys[0]).map(|location| location.pack), Some(1));
+    shared.close();
+}
+
+#[tokio::test]
+async fn what_could_not_be_synced_is_verified_when_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut steps = Steps::open(dir.path(), Durability::Os);
+    let [lost, kept] = [1, 2].map(|byte| block(&format!("{byte}").repeat(20_000)));
+    for block in [&lost, &kept] {
+        steps.put(block).unwrap();
+    }
+    let shared = Arc::clone(&steps.writer.shared);
+    let pack = shared.packs().pop().unwrap();
+    let faults = shared.mappings.faults();
+    pack.distrust();
+    // What a page shows that was dropped before it was written.
+    pack.file().write_all_at(&[0; 4_096], 8_192).unwrap();
+    let read = |block: &Block| {
+        let key = key_of(block.cid().hash());
+        let location = shared.find(std::slice::from_ref(&key)).unwrap()[0].unwrap();
+        assert!(shared.resident(location, &key).unwrap().is_none());
+        shared.load(location, &key)
+    };
+    assert!(read(&lost).unwrap_err().message().contains("is not what its content ID says"));
+    assert_eq!(read(&kept).unwrap().as_ref(), Some(kept.data()));
+    assert_ne!(shared.mappings.faults(), faults);
     shared.close();
 }
