@@ -249,7 +249,8 @@ impl Pins {
             return Ok(());
         }
         if let place @ Place::ReadOnly(_) = &self.inner.place {
-            return Err(Error::new(ErrorKind::Forbidden, format!("the store is read-only: {place} is not changed")));
+            let message = format!("the pins in {place} are open read-only (store.read_only): nothing can be changed");
+            return Err(Error::new(ErrorKind::Forbidden, message));
         }
         let permits = changes.len().min(QUEUE_CHANGES) as u32;
         let permit = Arc::clone(&self.inner.admission).acquire_many_owned(permits).await;
