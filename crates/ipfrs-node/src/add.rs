@@ -13,9 +13,10 @@ use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{Pin, Pins};
 use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::{Attributes, BlockSink, Chunker, Entry, ImportOptions, Importer, Layout, Mark, Overrides, Profile};
+use prometheus::IntCounter;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::metrics::Metrics;
+use crate::metrics::Active;
 use crate::operations::{Operation, OperationId, OperationKind};
 use crate::protection::Lease;
 use crate::tree::Tree;
@@ -88,7 +89,7 @@ pub struct Added {
 pub struct AddSession {
     importer: Importer,
     keeping: Keeping,
-    metrics: Metrics,
+    upload_bytes: IntCounter,
     /// Blocks that the store has acknowledged.
     blocks: Arc<AtomicU64>,
     operation: Option<Operation>,
@@ -105,6 +106,7 @@ pub struct AddSession {
     pins: Option<(Pins, String)>,
     /// Keeps what was written until it is pinned.
     lease: Lease,
+    _active: Active,
     _turn: OwnedSemaphorePermit,
 }
 
@@ -171,8 +173,7 @@ impl Node {
         let begin = |id| self.inner.operations.begin(id, OperationKind::Add, 0, None);
         let operation = options.operation.map(begin).transpose()?;
         let turn = self.turn().await?;
-        let metrics = self.inner.metrics.clone();
-        metrics.uploads_active.inc();
+        let active = Active::begin(&self.inner.metrics.uploads_active);
         let mut tree = Tree::new(self.scratch_dir());
         if options.wrap_with_directory {
             // It is there even where nothing is put into it.
@@ -186,7 +187,7 @@ impl Node {
         Ok(AddSession {
             importer: Importer::new(import, sink),
             keeping,
-            metrics,
+            upload_bytes: self.inner.metrics.upload_bytes.clone(),
             blocks,
             tree,
             wrap: options.wrap_with_directory,
@@ -198,6 +199,7 @@ impl Node {
             latest: None,
             pins: (!options.only_hash && !options.unpinned).then(|| (self.inner.pins.clone(), options.pin_name)),
             lease: self.inner.protection.lease(),
+            _active: active,
             _turn: turn,
         })
     }
@@ -241,7 +243,7 @@ impl AddSession {
     ) -> Result<()> {
         let names = self.names(path)?;
         let mut counted = 0;
-        let upload_bytes = self.metrics.upload_bytes.clone();
+        let upload_bytes = self.upload_bytes.clone();
         let (operation, blocks, before) = (self.operation.as_ref(), &self.blocks, self.taken);
         let mut count = |total: u64| {
             upload_bytes.inc_by(total.saturating_sub(counted));
@@ -384,11 +386,5 @@ impl AddSession {
         let added = Added { name, cid: entry.cid, size: entry.tsize, attributes };
         self.waiting.push_back((self.importer.mark(), added));
         Ok(())
-    }
-}
-
-impl Drop for AddSession {
-    fn drop(&mut self) {
-        self.metrics.uploads_active.dec();
     }
 }

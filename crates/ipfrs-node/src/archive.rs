@@ -13,7 +13,7 @@ use ipfrs_stream::tar::{self, TarEntry, TarKind};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
 use ipfrs_unixfs::{DirEntry, Node as UnixFsNode, decode_async, entries};
 
-use crate::dag::Active;
+use crate::metrics::Active;
 use crate::{ContentPath, Node, Object};
 
 /// Entries of a directory that are looked up together.

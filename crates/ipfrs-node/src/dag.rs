@@ -7,8 +7,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Cid, Result, identity_payload};
 use ipfrs_stream::{DagWalk, Visited, car};
-use prometheus::IntGauge;
 
+use crate::metrics::Active;
 use crate::reachable::{Leaves, Reachable};
 use crate::{ContentPath, Node};
 
@@ -54,22 +54,6 @@ pub struct DagStats {
     all: Option<Visited>,
     unique_blocks: u64,
     unique_bytes: u64,
-}
-
-/// Counts as one more for as long as it lives.
-pub(crate) struct Active(IntGauge);
-
-impl Active {
-    pub(crate) fn begin(gauge: &IntGauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
 }
 
 impl Node {

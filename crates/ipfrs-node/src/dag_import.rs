@@ -10,7 +10,7 @@ use ipfrs_stream::car::{CarLimits, CarReader};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
-use crate::dag::Active;
+use crate::metrics::Active;
 use crate::protection::Lease;
 use crate::{ContentPath, Node, PinOptions};
 

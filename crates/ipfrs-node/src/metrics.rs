@@ -143,9 +143,8 @@ impl CollectionMetrics {
     }
 
     /// Shows that a collection is under way, until what is given is dropped.
-    pub(crate) fn running(&self) -> Running {
-        self.running.inc();
-        Running(self.running.clone())
+    pub(crate) fn running(&self) -> Active {
+        Active::begin(&self.running)
     }
 
     /// Counts blocks that were removed.
@@ -165,10 +164,18 @@ impl CollectionMetrics {
     }
 }
 
-/// A collection under way.
-pub(crate) struct Running(IntGauge);
+/// Counts as one more for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Active(IntGauge);
 
-impl Drop for Running {
+impl Active {
+    pub(crate) fn begin(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Active {
     fn drop(&mut self) {
         self.0.dec();
     }

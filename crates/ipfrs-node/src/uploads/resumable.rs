@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::spool::{self, Appended, Imported, Record, Spool, on_disk};
 use super::{UploadOptions, Uploaded, check_length};
 use crate::Node;
+use crate::metrics::Active;
 use crate::operations::{Operation, OperationId, OperationKind, random_id};
 
 /// Room that is left on the disk.
@@ -358,9 +359,9 @@ impl Node {
                 operation.advance(bytes, 0);
             }
         };
-        self.inner.metrics.uploads_active.inc();
+        let active = Active::begin(&self.inner.metrics.uploads_active);
         let Appended { offset, error } = spool::append(spool.part(&upload.id), offset, length, content, progress).await;
-        self.inner.metrics.uploads_active.dec();
+        drop(active);
         let expires = self.expiry(SystemTime::now());
         claim.set(|state| *state = State { offset, expires, phase: Phase::Settling });
         let ended = match error {
@@ -415,7 +416,7 @@ impl Node {
         self.remove_upload(&upload, |_| true, &Error::new(ErrorKind::Gone, "the client ended the upload")).await
     }
 
-    /// Removes an upload of which nobody is working, if `may` still says so.
+    /// Removes an upload that nobody is working on, if `may` still says so.
     pub(super) async fn remove_upload(
         &self,
         upload: &Arc<Upload>,
