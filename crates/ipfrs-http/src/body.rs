@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt, stream};
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -138,6 +139,23 @@ where
         out.extend((!small.is_empty()).then(|| Ok(small.freeze())));
         stream::iter(out)
     })
+}
+
+/// What of a stream is waited for before the head of its answer.
+const BEGINNING_BYTES: usize = 64 * 1024;
+
+/// The same stream once its beginning has come, so that what fails soon fails with a status.
+///
+/// # Errors
+/// That of the stream, where it fails within its first [`BEGINNING_BYTES`].
+pub(crate) async fn begun(mut pieces: BoxStream<'static, Result<Bytes>>) -> Result<BoxStream<'static, Result<Bytes>>> {
+    let (mut first, mut bytes) = (Vec::new(), 0);
+    while bytes < BEGINNING_BYTES {
+        let Some(piece) = pieces.next().await.transpose()? else { break };
+        bytes += piece.len();
+        first.push(Ok(piece));
+    }
+    Ok(stream::iter(first).chain(pieces).boxed())
 }
 
 /// `text` as a header value; what no header may hold becomes `?`.

@@ -1,6 +1,7 @@
 //! Content types: by name, else by the first bytes.
 
 use http::HeaderValue;
+use serde::de::IgnoredAny;
 
 /// Bytes of content that are looked at.
 pub(super) const SNIFF_BYTES: u64 = 3_072;
@@ -11,12 +12,13 @@ pub(crate) fn by_name(name: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(with_charset(mime.essence_str())).ok()
 }
 
-/// The type that content looks like (<https://mimesniff.spec.whatwg.org>, by magic numbers): text when it is UTF-8
-/// without control characters, else `application/octet-stream`.
+/// The type that content looks like (<https://mimesniff.spec.whatwg.org>, by magic numbers): JSON when it is a map or a
+/// list, text when it is UTF-8 without control characters, else `application/octet-stream`.
 pub(super) fn by_content(head: &[u8]) -> String {
     let head = &head[..head.len().min(SNIFF_BYTES as usize)];
     match infer::get(head) {
         Some(kind) => with_charset(kind.mime_type()),
+        None if is_json(head) => "application/json".to_owned(),
         None if is_text(head) => "text/plain; charset=utf-8".to_owned(),
         None => "application/octet-stream".to_owned(),
     }
@@ -25,6 +27,16 @@ pub(super) fn by_content(head: &[u8]) -> String {
 fn with_charset(mime: &str) -> String {
     let is_text = mime.starts_with("text/") || matches!(mime, "application/javascript" | "image/svg+xml");
     if is_text { format!("{mime}; charset=utf-8") } else { mime.to_owned() }
+}
+
+/// Whether it is a JSON map or list, as far as it is here.
+fn is_json(head: &[u8]) -> bool {
+    let is_begun = matches!(head.trim_ascii_start().first(), Some(b'{' | b'['));
+    is_begun
+        && match serde_json::from_slice::<IgnoredAny>(head) {
+            Ok(_) => true,
+            Err(e) => e.is_eof() && head.len() == SNIFF_BYTES as usize,
+        }
 }
 
 fn is_text(head: &[u8]) -> bool {
@@ -52,6 +64,11 @@ mod tests {
         assert_eq!(by_content(b""), "text/plain; charset=utf-8");
         assert_eq!(by_content(b"<!DOCTYPE html><html>"), "text/html; charset=utf-8");
         assert_eq!(by_content(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), "image/png");
+        assert_eq!(by_content(b" {\"a\": [1]}\n"), "application/json");
+        assert_eq!(by_content(format!("[{}", "1, ".repeat(2_000)).as_bytes()), "application/json");
+        for text in ["{a}", "{\"a\":", "{}\n{}\n", "[section]\nkey = 1\n", "1"] {
+            assert_eq!(by_content(text.as_bytes()), "text/plain; charset=utf-8", "{text}");
+        }
         assert_eq!(by_content(b"\0\x01\x02\x03"), "application/octet-stream");
     }
 }

@@ -1,19 +1,24 @@
 //! `GET /ipfs/{cid}[/path]`: the path gateway (<https://specs.ipfs.tech/http-gateways/path-gateway/>).
 
+mod car;
+mod codec;
 pub(crate) mod conditional;
 pub(crate) mod content_type;
 mod cors;
 pub(crate) mod disposition;
 pub(crate) mod listing;
 pub(crate) mod payload;
+mod preview;
 pub(crate) mod range;
 pub(crate) mod ready;
 pub(crate) mod request;
+mod tar;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, LOCATION, VARY,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    LOCATION, REFERRER_POLICY, VARY,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -25,14 +30,15 @@ use crate::compression::Representation;
 use crate::error::{GatewayError, method_not_allowed};
 use crate::metrics;
 use crate::router::AppState;
+use codec::Codec;
 use payload::Payload;
 use request::{Format, GatewayRequest};
 
 const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
 const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
 const X_CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
-/// How long a listing may be kept: it changes with the version of the daemon that draws it.
-const LISTING_CACHE_CONTROL: &str = "public, max-age=604800, stale-while-revalidate=2678400";
+/// How long a page may be kept: it changes with the version of the daemon that draws it.
+const PAGE_CACHE_CONTROL: &str = "public, max-age=604800, stale-while-revalidate=2678400";
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 /// `GET /`: where to go from here.
@@ -81,7 +87,11 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
     let known = state.node.known(parts.uri.path());
     let request = GatewayRequest::parse(parts, known.as_ref().map(|facts| facts.path.clone()))?;
     if let Format::NotOffered(name) = request.format {
-        return Ok(not_acceptable(name));
+        let remedy = "use another one, or leave it out";
+        return Ok(not_acceptable(&format!("the format {name} is not offered by this version: {remedy}")));
+    }
+    if request.format == Format::Car {
+        return car::respond(state, &request, &parts.headers).await;
     }
     let object = match known {
         Some(facts) => state.node.revisit(facts).await?,
@@ -91,8 +101,19 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
             object
         }
     };
-    if request.format == Format::Raw {
-        return raw(state, &request, &parts.headers, object).await;
+    let stored = Codec::of(&object.cid);
+    match (request.format, stored) {
+        (Format::Raw, _) => return raw(state, &request, &parts.headers, object).await,
+        (Format::Tar, _) if !matches!(object.kind, ObjectKind::Other) => {
+            return tar::archive(state, &request, &parts.headers, object).await;
+        }
+        (Format::Codec(asked), Some(stored)) if asked.is_that_of(stored) => {
+            return codec::block(state, &request, &parts.headers, object, asked).await;
+        }
+        (Format::Deserialised, _) => {}
+        (asked, None) if asked.gives_files() && matches!(object.kind, ObjectKind::File(_)) => {}
+        _ if request.is_negotiated && request::accepts_pages(&parts.headers) => {}
+        (asked, _) => return Ok(not_acceptable(&codec::mismatch(asked.name(), &object))),
     }
     match &object.kind {
         ObjectKind::File(file) => {
@@ -109,7 +130,13 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
             answer.payload(state, &parts.headers, Payload::Bytes(target.clone())).await
         }
         ObjectKind::Directory(_) => directory(state, &request, &parts.headers, object).await,
-        ObjectKind::Other => Err(object.not_unixfs("ask for its block with ?format=raw").await),
+        ObjectKind::Other if preview::is_wanted(&request, &parts.headers, &object) => {
+            preview::page(state, &request, &parts.headers, object).await
+        }
+        ObjectKind::Other => match stored {
+            Some(stored) => codec::block(state, &request, &parts.headers, object, stored).await,
+            None => Err(object.not_unixfs("ask for its block with ?format=raw").await),
+        },
     }
 }
 
@@ -120,10 +147,7 @@ async fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let name = request.filename.clone().unwrap_or_else(|| format!("{}.bin", object.cid));
     answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
-    if request.is_negotiated {
-        let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
-        answer.set(CONTENT_LOCATION, header_text(&format!("{}?{query}format=raw", request.raw_path)));
-    }
+    answer.locate(request);
     answer.payload(state, headers, Payload::Bytes(object.block)).await
 }
 
@@ -179,24 +203,17 @@ async fn directory(
         Err(e) if e.kind() == ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
-    let etag = format!("\"DirIndex-{}_CID-{}\"", state.listing.version(), object.cid);
-    let mut answer = Answer::new(state, request, &object, etag);
-    answer.set(CACHE_CONTROL, HeaderValue::from_static(LISTING_CACHE_CONTROL));
-    answer.set(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    let mut answer = Answer::page(state, request, &object, "DirIndex");
     if let Some(settled) = answer.settled(headers, None) {
         return Ok(settled);
     }
-    answer.set(http::header::CONTENT_SECURITY_POLICY, state.listing.content_security_policy());
-    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer.set(http::header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     let body = if request.is_head { unknown_length() } else { state.listing.body(&state.node, request, &object)? };
     Ok(answer.into_response(StatusCode::OK, body))
 }
 
-/// 406: a form of answer that the specification has and this version has not.
-fn not_acceptable(format: &str) -> Response {
-    let text = format!("the format {format} is not offered by this version: use format=raw, or leave it out\n");
-    (StatusCode::NOT_ACCEPTABLE, [(CACHE_CONTROL, "no-store"), (VARY, "Accept")], text).into_response()
+/// 406: content that is not to be had in the form that is asked for.
+fn not_acceptable(why: &str) -> Response {
+    (StatusCode::NOT_ACCEPTABLE, [(CACHE_CONTROL, "no-store"), (VARY, "Accept")], format!("{why}\n")).into_response()
 }
 
 /// 301 to the same place with a slash at its end, so that relative links in the page work.
@@ -230,8 +247,29 @@ impl Answer {
         Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
     }
 
+    /// The headers of a page that the daemon draws; `kind` is the first part of its `Etag`.
+    fn page(state: &AppState, request: &GatewayRequest<'_>, object: &Object, kind: &str) -> Self {
+        let etag = format!("\"{kind}-{}_CID-{}\"", state.listing.version(), object.cid);
+        let mut answer = Self::new(state, request, object, etag);
+        answer.set(CACHE_CONTROL, HeaderValue::from_static(PAGE_CACHE_CONTROL));
+        answer.set(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        answer.set(CONTENT_SECURITY_POLICY, state.listing.content_security_policy());
+        answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        answer.set(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+        answer
+    }
+
     fn set(&mut self, name: HeaderName, value: HeaderValue) {
         self.headers.insert(name, value);
+    }
+
+    /// Says where the same is found by its URL alone, when `Accept` chose the format.
+    fn locate(&mut self, request: &GatewayRequest<'_>) {
+        if request.is_negotiated {
+            let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
+            let location = format!("{}?{query}format={}", request.raw_path, request.format.name());
+            self.set(CONTENT_LOCATION, header_text(&location));
+        }
     }
 
     /// The answer, where the request's conditions settle it without content (RFC 9110, 13.2.2). `length` is that of

@@ -19,7 +19,7 @@ use ipfrs_node::{CacheMeter, Node};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::request::{Format, SERVICE_WORKER, format_by_accept};
+use super::request::{SERVICE_WORKER, format_by_accept};
 use super::{ROUTE, cors};
 use crate::compression::Compression;
 use crate::metrics::{Family, HttpMetrics};
@@ -150,5 +150,5 @@ fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     method == Method::GET
         && uri.query().is_none()
         && !headers.keys().any(decides)
-        && format_by_accept(headers) == Format::Deserialised
+        && format_by_accept(headers).gives_files()
 }

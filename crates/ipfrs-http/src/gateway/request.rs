@@ -10,6 +10,9 @@ use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_node::ContentPath;
 use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
 
+use super::car;
+use super::codec::Codec;
+
 /// What a browser says when it fetches the script of a service worker.
 pub(super) const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
 
@@ -20,21 +23,39 @@ pub(super) enum Format {
     Deserialised,
     /// The block itself.
     Raw,
+    /// Blocks that verify what a path leads to.
+    Car,
+    /// A file or a tree as a TAR archive.
+    Tar,
+    /// A block of this codec, as it is.
+    Codec(Codec),
     /// One that the specification has and this version has not, by its name.
     NotOffered(&'static str),
 }
 
-/// The media types and the names of formats that are not offered. JSON and CBOR are what files may be, too: whoever
-/// accepts those gets files.
-const NOT_OFFERED: [(&str, &str); 7] = [
-    ("application/vnd.ipld.car", "car"),
-    ("application/x-tar", "tar"),
-    ("", "json"),
-    ("", "cbor"),
-    ("application/vnd.ipld.dag-json", "dag-json"),
-    ("application/vnd.ipld.dag-cbor", "dag-cbor"),
-    ("application/vnd.ipfs.ipns-record", "ipns-record"),
+/// The media type, the name and the meaning of each format.
+const FORMATS: [(&str, &str, Format); 8] = [
+    ("application/vnd.ipld.raw", "raw", Format::Raw),
+    (car::MEDIA_TYPE, "car", Format::Car),
+    ("application/x-tar", "tar", Format::Tar),
+    (Codec::Json.media_type(), Codec::Json.name(), Format::Codec(Codec::Json)),
+    (Codec::Cbor.media_type(), Codec::Cbor.name(), Format::Codec(Codec::Cbor)),
+    (Codec::DagJson.media_type(), Codec::DagJson.name(), Format::Codec(Codec::DagJson)),
+    (Codec::DagCbor.media_type(), Codec::DagCbor.name(), Format::Codec(Codec::DagCbor)),
+    ("application/vnd.ipfs.ipns-record", "ipns-record", Format::NotOffered("ipns-record")),
 ];
+
+impl Format {
+    /// The name that `?format=` takes; empty for the default.
+    pub(super) fn name(self) -> &'static str {
+        FORMATS.iter().find(|(_, _, format)| *format == self).map_or("", |(_, name, _)| name)
+    }
+
+    /// Whether a file is answered as it is: JSON and CBOR are what files may be, too.
+    pub(super) fn gives_files(self) -> bool {
+        matches!(self, Self::Deserialised | Self::Codec(Codec::Json | Codec::Cbor))
+    }
+}
 
 /// A request under `/ipfs/`, read but not yet resolved.
 #[derive(Debug)]
@@ -147,31 +168,43 @@ pub(crate) fn parse_path(raw: &str) -> Result<ContentPath> {
 }
 
 fn format_by_name(name: &str) -> Result<Format> {
-    if name == "raw" {
-        return Ok(Format::Raw);
-    }
-    match NOT_OFFERED.iter().find(|(_, known)| *known == name) {
-        Some((_, name)) => Ok(Format::NotOffered(name)),
-        None => Err(Error::invalid(format!("unknown format {name:?}: use format=raw, or leave it out"))),
-    }
+    let found = FORMATS.iter().find(|(_, known, _)| *known == name).map(|(_, _, format)| *format);
+    found.ok_or_else(|| {
+        let known = FORMATS.map(|(_, name, _)| name).join(", ");
+        Error::invalid(format!("unknown format {name:?}: use one of {known}, or leave it out"))
+    })
 }
 
-/// A gateway answers HTML and files unless a client names a format that it offers. One that takes nothing but formats that
-/// are not offered is told so.
-pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
+/// The media types of `Accept` in their order, without parameters.
+fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let types = values.flat_map(|value| value.split(',')).filter_map(|media| media.split(';').next()).map(str::trim);
-    let mut format = Format::Deserialised;
-    for (index, media) in types.filter(|media| !media.is_empty()).enumerate() {
-        let not_offered = NOT_OFFERED.iter().find(|(known, _)| *known == media);
-        match (media, not_offered) {
-            ("application/vnd.ipld.raw", _) => return Format::Raw,
-            (_, Some((_, name))) if index == 0 => format = Format::NotOffered(name),
-            (_, Some(_)) => {}
-            (_, None) => format = Format::Deserialised,
+    let types = values.flat_map(|value| value.split(',')).filter_map(|media| media.split(';').next());
+    types.map(str::trim).filter(|media| !media.is_empty())
+}
+
+/// A gateway answers HTML and files unless a client names a format that it offers: the first one counts. A client that
+/// takes nothing but formats that are not offered is told so.
+pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
+    let mut otherwise = Format::Deserialised;
+    for (index, media) in accepted(headers).enumerate() {
+        match FORMATS.iter().find(|(known, _, _)| *known == media) {
+            Some((_, _, format @ Format::NotOffered(_))) if index == 0 => otherwise = *format,
+            Some((_, _, Format::NotOffered(_))) => {}
+            Some((_, _, offered)) => return *offered,
+            None => otherwise = Format::Deserialised,
         }
     }
-    format
+    otherwise
+}
+
+/// Whether `Accept` names HTML.
+pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
+    accepted(headers).any(|media| media == "text/html")
+}
+
+/// Whether `Accept` has room for what a gateway answers browsers with.
+pub(super) fn accepts_pages(headers: &HeaderMap) -> bool {
+    accepted(headers).any(|media| matches!(media, "*/*" | "text/html"))
 }
 
 #[cfg(test)]
@@ -184,13 +217,16 @@ mod tests {
             ("", Format::Deserialised),
             ("*/*", Format::Deserialised),
             ("text/html,application/xhtml+xml,*/*;q=0.8", Format::Deserialised),
-            ("application/json", Format::Deserialised),
+            ("application/json", Format::Codec(Codec::Json)),
+            ("text/plain, application/json, */*", Format::Codec(Codec::Json)),
             ("text/html, application/vnd.ipld.raw", Format::Raw),
-            ("application/vnd.ipld.car; version=1", Format::NotOffered("car")),
-            ("application/x-tar, application/vnd.ipld.car", Format::NotOffered("tar")),
-            ("application/vnd.ipld.car, */*;q=0.1", Format::Deserialised),
-            ("*/*, application/vnd.ipld.dag-json", Format::Deserialised),
-            ("application/vnd.ipld.car, application/vnd.ipld.raw", Format::Raw),
+            ("application/vnd.ipld.car; version=1", Format::Car),
+            ("application/vnd.ipfs.ipns-record", Format::NotOffered("ipns-record")),
+            ("application/x-tar, application/vnd.ipld.raw", Format::Tar),
+            ("application/vnd.ipfs.ipns-record, */*;q=0.1", Format::Deserialised),
+            ("text/html, application/vnd.ipld.car, */*;q=0.1", Format::Car),
+            ("*/*, application/vnd.ipld.dag-json", Format::Codec(Codec::DagJson)),
+            ("application/vnd.ipld.car, application/vnd.ipld.raw", Format::Car),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
             assert_eq!(format_by_accept(&headers), expected, "{accept}");

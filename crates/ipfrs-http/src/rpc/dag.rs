@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::args::{Args, Render};
 use super::multipart::{self, Parts};
 use super::{Answer, declared_bytes, has_body, output};
-use crate::body::{self, gathered};
+use crate::body::{self, begun, gathered};
 use crate::error::RpcError;
 use crate::router::AppState;
 
@@ -37,7 +37,7 @@ impl Link {
 pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer {
     args.refuse(&["local-only"])?;
     let export = state.node.export_dag(ContentPath::parse(args.one("root")?)?).await?;
-    let car = output::begun(gathered(export.car).boxed()).await?;
+    let car = begun(gathered(export.car).boxed()).await?;
     Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::args::Args;
 use super::{Answer, output};
-use crate::body::gathered;
+use crate::body::{begun, gathered};
 use crate::error::RpcError;
 use crate::router::AppState;
 
@@ -33,13 +33,13 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let takes_trailers = args.takes_trailers;
     if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
         let place = state.compression.place()?;
-        let content = output::begun(state.node.read(file, Span::whole(file.size())).boxed()).await?;
+        let content = begun(state.node.read(file, Span::whole(file.size())).boxed()).await?;
         let compressed = gzipped(content, level, place, state.compression.turns());
         return Ok(output::stream_of("application/gzip", compressed, None, takes_trailers));
     }
     let place = level.map(|_| state.compression.place()).transpose()?;
     let archive = state.node.archive(&object, &name).await?;
-    let pieces = output::begun(gathered(archive.pieces).boxed()).await?;
+    let pieces = begun(gathered(archive.pieces).boxed()).await?;
     Ok(match level.zip(place) {
         Some((level, place)) => {
             let compressed = gzipped(pieces, level, place, state.compression.turns());

@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_TYPE, TRAILER};
 use http::{HeaderName, HeaderValue};
@@ -16,9 +16,6 @@ pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunk
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
 const ONE: HeaderValue = HeaderValue::from_static("1");
 const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_static("X-Stream-Error"));
-
-/// What of a stream is waited for before the head of its answer.
-const BEGINNING_BYTES: usize = 64 * 1024;
 
 /// One JSON object, on a line.
 pub(super) fn object(value: impl Serialize) -> Response {
@@ -47,20 +44,6 @@ where
     });
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE), STREAM_ERROR];
     (headers, Chunked::body(lines, takes_trailers)).into_response()
-}
-
-/// The same stream once its beginning has come, so that what fails soon fails with a status.
-///
-/// # Errors
-/// That of the stream, where it fails within its first [`BEGINNING_BYTES`].
-pub(super) async fn begun(mut pieces: BoxStream<'static, Result<Bytes>>) -> Result<BoxStream<'static, Result<Bytes>>> {
-    let (mut first, mut bytes) = (Vec::new(), 0);
-    while bytes < BEGINNING_BYTES {
-        let Some(piece) = pieces.next().await.transpose()? else { break };
-        bytes += piece.len();
-        first.push(Ok(piece));
-    }
-    Ok(stream::iter(first).chain(pieces).boxed())
 }
 
 /// A stream of `length` bytes.

@@ -1,0 +1,50 @@
+//! Files and trees as TAR archives: `?format=tar` or `Accept: application/x-tar`
+//! (<https://specs.ipfs.tech/ipips/ipip-0288/>).
+
+use axum::body::Body;
+use axum::response::Response;
+use futures::StreamExt;
+use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_core::Result;
+use ipfrs_node::Object;
+
+use super::request::GatewayRequest;
+use super::{Answer, X_CONTENT_TYPE_OPTIONS, disposition, etag};
+use crate::body::{Chunked, Sized, begun, gathered, unknown_length};
+use crate::router::AppState;
+
+/// An archive of a file, directory or symlink, which unpacks to something that is called as its content ID.
+///
+/// # Errors
+/// As [`ipfrs_node::Node::archive`], and what its stream fails with near its beginning: an entry that leads out of the
+/// archive, a block that is missing.
+pub(super) async fn archive(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    headers: &HeaderMap,
+    object: Object,
+) -> Result<Response> {
+    // Weak: archives of the same tree may come to differ in how their headers are written.
+    let mut answer = Answer::new(state, request, &object, format!("W/{}", etag(&object, ".x-tar")));
+    answer.set(CONTENT_TYPE, HeaderValue::from_static("application/x-tar"));
+    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let name = request.filename.clone().unwrap_or_else(|| format!("{}.tar", object.cid));
+    answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
+    answer.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
+    answer.locate(request);
+    if let Some(settled) = answer.settled(headers, None) {
+        return Ok(settled);
+    }
+    let archive = state.node.archive(&object, &object.cid.to_string()).await?;
+    if let Some(length) = archive.length {
+        answer.set(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    let body = match (request.is_head, archive.length) {
+        (true, Some(_)) => Body::empty(),
+        (true, None) => unknown_length(),
+        (false, Some(length)) => Sized::body(begun(gathered(archive.pieces).boxed()).await?, length),
+        (false, None) => Chunked::body(begun(gathered(archive.pieces).boxed()).await?, false),
+    };
+    Ok(answer.into_response(StatusCode::OK, body))
+}
