@@ -64,14 +64,19 @@ impl Node {
     /// the stream.
     pub async fn export_dag(&self, path: ContentPath) -> Result<DagExport> {
         let root = self.resolve(path).await?.whole()?.cid;
+        let walk = DagWalk::new(self.inner.store.clone(), vec![root], &self.inner.config.streaming);
+        Ok(DagExport { root, car: self.write_car(root, walk) })
+    }
+
+    /// What a walk gives as a CAR with one root; it counts as a download.
+    pub(crate) fn write_car(&self, root: Cid, walk: DagWalk) -> BoxStream<'static, Result<Bytes>> {
         let metrics = self.inner.metrics.clone();
         let active = Active::begin(&metrics.downloads_active);
-        let walk = DagWalk::new(self.inner.store.clone(), vec![root], &self.inner.config.streaming);
         let blocks = walk.inspect(move |block| {
             let _lives_as_long = &active;
             metrics.download_bytes.inc_by(block.as_ref().map_or(0, |block| block.data().len() as u64));
         });
-        Ok(DagExport { root, car: car::encode(&[root], blocks).boxed() })
+        car::encode(&[root], blocks).boxed()
     }
 
     /// Follows a path as far as blocks go.

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async};
+use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -132,11 +132,14 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link; others as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
-        let path = path.into();
+        self.resolve_in(&BlockStoreSource(self.inner.store.clone()), path.into()).await
+    }
+
+    /// As [`Self::resolve`], with the blocks of `source`, which are those of the store.
+    pub(crate) async fn resolve_in(&self, source: &dyn BlockSource, path: Arc<ContentPath>) -> Result<Object> {
         // Before anything is read: what is made of bytes that are gone must not be remembered.
         let faults = self.faults();
-        let source = BlockStoreSource(self.inner.store.clone());
-        let mut resolved = ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?;
+        let mut resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(resolved.node.take());
         let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), faults));

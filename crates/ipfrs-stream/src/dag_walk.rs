@@ -1,4 +1,7 @@
-//! All blocks of a DAG, in the order of a CAR.
+//! The blocks of a DAG, or of a part of one, in the order of a CAR.
+
+mod part;
+mod seen;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,12 +12,15 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use ipfrs_core::limits::MAX_DAG_DEPTH;
-use ipfrs_core::{Block, Cid, Error, Result, codec, identity_payload};
+use ipfrs_core::{Block, Cid, Error, Result, identity_payload};
 use ipfrs_store::BlockStore;
-use ipfrs_unixfs::links;
 use tokio::task::coop::consume_budget;
 
-use crate::{StreamingConfig, Visited};
+pub use part::Part;
+use part::{Below, Links, links_below};
+use seen::Seen;
+
+use crate::StreamingConfig;
 
 /// Most blocks that are asked of the store at once.
 const MAX_RUN_BLOCKS: usize = 256;
@@ -32,26 +38,22 @@ const MAX_OPEN_LINKS: usize = 128 * 1024;
 /// Links that are one unit of a task's budget.
 const LINKS_PER_TURN: usize = 32;
 
-/// Bytes of a node that a task decodes itself; a larger one is decoded on a thread that may be busy.
-const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
-
-/// Bytes of a node that are one unit of a task's budget: decoding them takes some microseconds.
-const BYTES_PER_TURN: usize = 1024;
-
 /// The blocks of a DAG, depth first, each node before what it links to and links in the order of their node: the order
 /// `dfs` of CARs (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>, "CAR order").
 ///
-/// * Each block is given once, where the walk first meets it. One that is linked to under two codecs is two blocks: what it
-///   links to is not the same. Identity blocks are walked through and never given.
+/// * Each block is given once, where the walk first meets it, unless [`Self::along`] asks for repetitions. One that is
+///   linked to under two codecs is two blocks: what it links to is not the same. Identity blocks are walked through and
+///   never given.
 /// * The blocks that a node links to are asked of the store together, and the walk goes on ahead of the consumer by at most
 ///   a window of [`FlowControl::window_bytes`](crate::FlowControl::window_bytes). The order does not depend on when blocks
 ///   arrive.
 /// * All work happens when the stream is polled. Dropping it cancels what is under way. The walk uses up the budget of a
 ///   Tokio task, and large nodes are decoded on a blocking thread; it needs a Tokio runtime.
 /// * An error is the last item: a block that is missing ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind)) or that cannot be
-///   read as its codec says, more than [`MAX_DAG_DEPTH`] nodes in a line, more blocks than [`Visited`] holds
-///   ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)).
-/// * Memory is bounded by the window, the set of what was visited, and the links of the nodes on the way from the root.
+///   read as its codec says, more than [`MAX_DAG_DEPTH`] nodes in a line, more than
+///   [`MAX_DAG_BLOCKS`](ipfrs_core::limits::MAX_DAG_BLOCKS) blocks ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)).
+/// * Memory is bounded by the window, the [set](crate::Visited) of what was visited, which there is none of where blocks
+///   are repeated, and the links of the nodes on the way from the root.
 pub struct DagWalk {
     /// `None` once the walk has come to its end.
     walk: Option<BoxStream<'static, Result<Block>>>,
@@ -65,8 +67,28 @@ impl DagWalk {
     /// A walk over what is below each of `roots`, one after the other. Blocks come from `store`.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, roots: Vec<Cid>, config: &StreamingConfig) -> Self {
+        Self::over(store, Links { cids: roots, below: Below::Each(Part::All) }, false, config)
+    }
+
+    /// A walk over the blocks of `path` without what is below them, then over `part` of the DAG that `target` is the root
+    /// of: all that it takes to follow a path, and what it leads to. With `repeats`, a block is given each time that the
+    /// walk meets it.
+    #[must_use]
+    pub fn along(
+        store: Arc<dyn BlockStore>,
+        path: Vec<Cid>,
+        target: Cid,
+        part: Part,
+        repeats: bool,
+        config: &StreamingConfig,
+    ) -> Self {
+        let cids = path.into_iter().chain([target]).collect();
+        Self::over(store, Links { cids, below: Below::Last(part) }, repeats, config)
+    }
+
+    fn over(store: Arc<dyn BlockStore>, roots: Links, repeats: bool, config: &StreamingConfig) -> Self {
         let path = vec![Frame::new(None, roots)];
-        let walk = Walk { store, visited: Visited::default(), path, open_links: 0 };
+        let walk = Walk { store, seen: Seen::new(repeats), path, open_links: 0 };
         let blocks =
             stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|block| (block, walk))) });
         let window_bytes = usize::try_from(config.flow_control.window_bytes()).unwrap_or(usize::MAX);
@@ -124,7 +146,7 @@ impl fmt::Debug for DagWalk {
 /// The walk itself, without anything ahead of it but the blocks of one run.
 struct Walk {
     store: Arc<dyn BlockStore>,
-    visited: Visited,
+    seen: Seen,
     /// The nodes from the roots to where the walk is. The first stands for all roots.
     path: Vec<Frame>,
     /// Links that the frames of nodes remember.
@@ -133,10 +155,11 @@ struct Walk {
 
 /// A node whose links are being followed.
 struct Frame {
-    /// The node; `None` for the list of the roots.
-    node: Option<(Cid, Bytes)>,
+    /// The node, and what of it is walked; `None` for the list of the roots.
+    node: Option<(Cid, Bytes, Part)>,
     /// Empty where they were let go.
     links: Vec<Cid>,
+    below: Below,
     count: usize,
     /// The first link that has not been followed.
     next: usize,
@@ -158,33 +181,37 @@ impl Walk {
                 self.path.pop();
                 continue;
             }
-            if let (true, Some((cid, data))) = (frame.links.is_empty(), &frame.node) {
-                frame.links = links_of(*cid, data.clone()).await?;
+            if let (true, Some((cid, data, part))) = (frame.links.is_empty(), &frame.node) {
+                frame.links = links_below(*cid, data.clone(), *part).await?.cids;
                 self.open_links += frame.links.len();
             }
             let Some(cid) = frame.links.get(frame.next).copied() else {
                 return Err(Error::internal("a node has fewer links than it had before"));
             };
+            let part = frame.below.part(frame.next, frame.count);
             frame.next += 1;
             if frame.next % LINKS_PER_TURN == 0 {
                 consume_budget().await;
             }
             if let Some(payload) = identity_payload(&cid) {
-                self.open(cid, Bytes::copy_from_slice(payload)).await?;
-            } else if !self.visited.contains(&cid) {
-                let data = frame.fetch(&cid, &self.store, &self.visited).await?;
-                self.visited.insert(&cid)?;
-                self.open(cid, data.clone()).await?;
-                return Ok(Some(Block::trusted(cid, data)));
+                self.open(cid, Bytes::copy_from_slice(payload), part).await?;
+            } else if !self.seen.is_done(&cid) {
+                let data = frame.fetch(&cid, &self.store, &self.seen).await?;
+                let is_new = self.seen.insert(&cid, part)?;
+                self.open(cid, data.clone(), part).await?;
+                if is_new {
+                    return Ok(Some(Block::trusted(cid, data)));
+                }
             }
         }
         Ok(None)
     }
 
-    /// Goes down to a block, if it has links.
-    async fn open(&mut self, cid: Cid, data: Bytes) -> Result<()> {
-        let links = links_of(cid, data.clone()).await?;
-        if links.is_empty() {
+    /// Goes down to a block, if it has links within `part` of it.
+    async fn open(&mut self, cid: Cid, data: Bytes, part: Part) -> Result<()> {
+        let links = links_below(cid, data.clone(), part).await?;
+        let count = links.cids.len();
+        if count == 0 {
             return Ok(());
         }
         if self.path.len() > MAX_DAG_DEPTH {
@@ -193,29 +220,30 @@ impl Walk {
             )));
         }
         for frame in self.path.iter_mut().filter(|frame| frame.node.is_some()) {
-            if self.open_links + links.len() <= MAX_OPEN_LINKS {
+            if self.open_links + count <= MAX_OPEN_LINKS {
                 break;
             }
             self.open_links -= frame.links.len();
             (frame.links, frame.run) = (Vec::new(), None);
         }
-        self.open_links += links.len();
-        self.path.push(Frame::new(Some((cid, data)), links));
+        self.open_links += count;
+        self.path.push(Frame::new(Some((cid, data, part)), links));
         Ok(())
     }
 }
 
 impl Frame {
-    fn new(node: Option<(Cid, Bytes)>, links: Vec<Cid>) -> Self {
-        Self { node, count: links.len(), links, next: 0, run: None }
+    fn new(node: Option<(Cid, Bytes, Part)>, links: Links) -> Self {
+        let Links { cids, below } = links;
+        Self { node, count: cids.len(), links: cids, below, next: 0, run: None }
     }
 
     /// The block of the link before `next`.
-    async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, visited: &Visited) -> Result<Bytes> {
+    async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, seen: &Seen) -> Result<Bytes> {
         let missing = || Error::internal("the store left out a block that it was asked for");
         loop {
             let Some(run) = self.run.as_mut().filter(|run| !run.asked.is_empty()) else {
-                self.run = Some(self.plan(store, visited));
+                self.run = Some(self.plan(store, seen));
                 continue;
             };
             // What comes before was met further down since it was asked for.
@@ -226,48 +254,25 @@ impl Frame {
             }
             let (_, data) = item?;
             return data.ok_or_else(|| {
-                let from = self.node.as_ref().map(|(node, _)| format!(", which {node} links to,")).unwrap_or_default();
+                let from = self.node.as_ref().map(|(node, ..)| format!(", which {node} links to,")).unwrap_or_default();
                 Error::not_found(format!("block {cid}{from} is not in this store"))
             });
         }
     }
 
     /// Asks for the link before `next` and those after it that have not been met.
-    fn plan(&self, store: &Arc<dyn BlockStore>, visited: &Visited) -> Run {
+    fn plan(&self, store: &Arc<dyn BlockStore>, seen: &Seen) -> Run {
         let ahead = self.links.iter().skip(self.next - 1).take(MAX_RUN_LINKS);
         let mut asked = VecDeque::new();
-        for cid in ahead.filter(|cid| identity_payload(cid).is_none() && !visited.contains(cid)) {
+        for cid in ahead.filter(|cid| identity_payload(cid).is_none() && !seen.is_done(cid)) {
             if asked.len() == MAX_RUN_BLOCKS {
                 break;
             }
             // Files of zeros are nodes that link to one block again and again.
-            if asked.back() != Some(cid) {
+            if seen.repeats() || asked.back() != Some(cid) {
                 asked.push_back(*cid);
             }
         }
         Run { blocks: store.get_many(asked.iter().copied().collect()), asked }
     }
-}
-
-/// As [`links`], for tasks of a runtime.
-async fn links_of(cid: Cid, data: Bytes) -> Result<Vec<Cid>> {
-    let structure = match cid.codec() {
-        codec::RAW => return Ok(Vec::new()),
-        codec::DAG_PB if is_dag_pb_leaf(&data) => 0,
-        _ => data.len(),
-    };
-    if structure > MAX_INLINE_DECODE_BYTES {
-        let decoding = tokio::task::spawn_blocking(move || links(&cid, &data));
-        return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
-    }
-    for _ in 0..=structure / BYTES_PER_TURN {
-        consume_budget().await;
-    }
-    links(&cid, &data)
-}
-
-/// Whether a dag-pb block is one `Data` field and nothing else, as leaves are: reading it takes no time however large it is.
-fn is_dag_pb_leaf(block: &[u8]) -> bool {
-    let Some(rest) = block.strip_prefix(&[0x0a]) else { return false };
-    unsigned_varint::decode::usize(rest).is_ok_and(|(len, data)| len == data.len())
 }

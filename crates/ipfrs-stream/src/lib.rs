@@ -3,7 +3,7 @@
 //! * [`DagReader`] turns a [`Span`] of a UnixFS file into pieces that are slices of its blocks.
 //! * [`Socket`] writes such slices with `sendfile` where they lie in a mapped pack, and counts what it moves in
 //!   [`Bandwidth`].
-//! * [`DagWalk`] gives all blocks of a DAG in the order of a CAR, each once.
+//! * [`DagWalk`] gives the blocks of a DAG, or of a [`Part`] of one, in the order of a CAR.
 //! * [`car`] frames blocks as CAR, and reads CAR with every hash verified.
 //! * [`tar`] writes what goes around files, directories and symlinks in a TAR archive.
 //! * [`BlockStoreSource`] and [`StoreSink`] let the UnixFS code read from and write to a block store.
@@ -24,7 +24,7 @@ mod walk;
 
 pub use bandwidth::{Bandwidth, BandwidthSnapshot};
 pub use config::{FlowControl, StreamingConfig};
-pub use dag_walk::DagWalk;
+pub use dag_walk::{DagWalk, Part};
 pub use reader::DagReader;
 pub use socket::Socket;
 pub use source::{BlockStoreSource, StoreSink};

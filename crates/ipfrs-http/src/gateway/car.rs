@@ -1,0 +1,259 @@
+//! `?format=car`: all that it takes to verify what a path leads to
+//! (<https://specs.ipfs.tech/http-gateways/trustless-gateway/#car-responses-application-vnd-ipld-car>).
+
+use std::cmp::Reverse;
+
+use axum::response::Response;
+use futures::StreamExt;
+use http::header::{ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_core::hash::sha2_256;
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{CarScope, EntityBytes, Object, PathCar};
+
+use super::request::GatewayRequest;
+use super::{Answer, X_CONTENT_TYPE_OPTIONS, disposition};
+use crate::body::{Chunked, gathered, header_text, unknown_length};
+use crate::router::AppState;
+
+/// The media type of CARs.
+pub(super) const MEDIA_TYPE: &str = "application/vnd.ipld.car";
+
+/// Bytes of a hash that stand for it in an entity tag.
+const TAG_HASH_BYTES: usize = 8;
+
+/// What a request says about the CAR that it wants.
+#[derive(Debug, PartialEq, Eq)]
+struct CarRequest {
+    scope: CarScope,
+    /// `dups=y`.
+    repeats: bool,
+    /// Whether `Accept` said how the CAR is to be.
+    is_negotiated: bool,
+}
+
+/// Parameters of the media type; `None` where nothing is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Parameters {
+    version: Option<String>,
+    order: Option<String>,
+    dups: Option<String>,
+}
+
+/// What the path leads to and the blocks on the way, as a CAR of version 1 in the order `dfs`.
+pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap) -> Result<Response> {
+    let wanted = CarRequest::parse(request.query, headers)?;
+    let PathCar { object, car } = state.node.export_path(request.path.clone(), wanted.scope, wanted.repeats).await?;
+    let dups = if wanted.repeats { 'y' } else { 'n' };
+    let mut answer = Answer::new(state, request, &object, etag(request, &object, wanted.scope, dups));
+    answer.set(CONTENT_TYPE, header_text(&format!("{MEDIA_TYPE}; version=1; order=dfs; dups={dups}")));
+    answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let name = request.filename.clone().unwrap_or_else(|| format!("{}.car", object.cid));
+    answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
+    if request.is_negotiated || wanted.is_negotiated {
+        answer.set(CONTENT_LOCATION, header_text(&location(request, dups)));
+    }
+    if let Some(settled) = answer.settled(headers, None) {
+        return Ok(settled);
+    }
+    answer.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
+    let body = if request.is_head { unknown_length() } else { Chunked::body(gathered(car).boxed(), false) };
+    Ok(answer.into_response(StatusCode::OK, body))
+}
+
+/// Weak, since the specification promises no two CARs to be the same to the byte. It holds everything that the blocks
+/// depend on.
+fn etag(request: &GatewayRequest<'_>, object: &Object, scope: CarScope, dups: char) -> String {
+    let hash = sha2_256(format!("{} {scope} dfs {dups}", request.path).as_bytes());
+    let hash: String = hash.digest().iter().take(TAG_HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    format!("W/\"{}.car.{hash}\"", object.facts.cid)
+}
+
+/// Where the same CAR is without `Accept`.
+fn location(request: &GatewayRequest<'_>, dups: char) -> String {
+    let is_kept = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        !matches!(name, "" | "format" | "car-version" | "car-order" | "car-dups")
+    };
+    let kept: String =
+        request.query.unwrap_or_default().split('&').filter(is_kept).map(|pair| format!("{pair}&")).collect();
+    format!("{}?{kept}format=car&car-version=1&car-order=dfs&car-dups={dups}", request.raw_path)
+}
+
+impl CarRequest {
+    /// Reads the query and, for what it does not say, `Accept`: of several CARs that a client accepts, the one that it
+    /// likes best of those that there are.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the parameter and what it may be.
+    fn parse(query: Option<&str>, headers: &HeaderMap) -> Result<Self> {
+        let (mut scope, mut bytes, mut by_query) = (CarScope::All, None, Parameters::default());
+        for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+            match name.as_ref() {
+                "dag-scope" => scope = parse_scope(&value)?,
+                "entity-bytes" => bytes = Some(parse_bytes(&value)?),
+                other => other.strip_prefix("car-").into_iter().for_each(|name| by_query.set(name, &value)),
+            }
+        }
+        let scope = bytes.map_or(scope, CarScope::EntityBytes);
+        let accepted = accepted(headers);
+        let mut refused = None;
+        for accepted in &accepted {
+            match by_query.clone().or(accepted).repeats() {
+                Ok(repeats) => return Ok(Self { scope, repeats, is_negotiated: *accepted != Parameters::default() }),
+                Err(e) => refused = refused.or(Some(e)),
+            }
+        }
+        match refused {
+            Some(refused) => Err(refused),
+            None => Ok(Self { scope, repeats: by_query.repeats()?, is_negotiated: false }),
+        }
+    }
+}
+
+impl Parameters {
+    fn set(&mut self, name: &str, value: &str) {
+        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
+        match name {
+            "version" => self.version = value,
+            "order" => self.order = value,
+            "dups" => self.dups = value,
+            _ => {}
+        }
+    }
+
+    fn or(self, other: &Self) -> Self {
+        Self {
+            version: self.version.or_else(|| other.version.clone()),
+            order: self.order.or_else(|| other.order.clone()),
+            dups: self.dups.or_else(|| other.dups.clone()),
+        }
+    }
+
+    /// Whether blocks are repeated, where there is such a CAR. Any order is right for who asks for `unk`.
+    fn repeats(&self) -> Result<bool> {
+        let refuse = |what: &str, value: &str, known: &str| {
+            Err(Error::invalid(format!("CARs with {what}={value} are not offered: use {known}, or leave it out")))
+        };
+        match self.version.as_deref() {
+            None | Some("1") => {}
+            Some(other) => return refuse("version", other, "1"),
+        }
+        match self.order.as_deref() {
+            None | Some("dfs" | "unk") => {}
+            Some(other) => return refuse("order", other, "dfs or unk"),
+        }
+        match self.dups.as_deref() {
+            None | Some("n") => Ok(false),
+            Some("y") => Ok(true),
+            Some(other) => refuse("dups", other, "y or n"),
+        }
+    }
+}
+
+/// The CARs that `Accept` names, those that are liked best first (RFC 9110, 12.4.2 and 12.5.1).
+fn accepted(headers: &HeaderMap) -> Vec<Parameters> {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut accepted = Vec::new();
+    for media in values.flat_map(|value| value.split(',')) {
+        let mut parts = media.split(';').map(str::trim);
+        if !parts.next().is_some_and(|media| media.eq_ignore_ascii_case(MEDIA_TYPE)) {
+            continue;
+        }
+        let (mut parameters, mut weight) = (Parameters::default(), 1_000);
+        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+            let (name, value) = (name.trim().to_ascii_lowercase(), value.trim().trim_matches('"'));
+            match name.as_str() {
+                "q" => weight = thousandths(value),
+                name => parameters.set(name, value),
+            }
+        }
+        accepted.push((weight, parameters));
+    }
+    // The sort is stable: of those that are liked alike, the first is the best.
+    accepted.sort_by_key(|(weight, _)| Reverse(*weight));
+    accepted.into_iter().map(|(_, parameters)| parameters).collect()
+}
+
+/// A weight from `0` to `1` with up to three decimals; what is none counts as 1.
+fn thousandths(text: &str) -> u32 {
+    let weight = text.parse::<f32>().unwrap_or(1.0).clamp(0.0, 1.0);
+    (weight * 1_000.0).round() as u32
+}
+
+fn parse_scope(name: &str) -> Result<CarScope> {
+    match name {
+        "block" => Ok(CarScope::Block),
+        "entity" => Ok(CarScope::Entity),
+        "all" => Ok(CarScope::All),
+        _ => Err(Error::invalid(format!("unknown dag-scope={name}: use block, entity or all"))),
+    }
+}
+
+fn parse_bytes(range: &str) -> Result<EntityBytes> {
+    let parsed = range.split_once(':').and_then(|(from, to)| {
+        let to = if to == "*" { None } else { Some(to.parse().ok()?) };
+        Some((from.parse().ok()?, to))
+    });
+    let (from, to) = parsed.ok_or_else(|| {
+        let how = "use from:to, where both are offsets, negative ones from the end, and to may be *";
+        Error::invalid(format!("malformed entity-bytes={range}: {how}"))
+    })?;
+    EntityBytes::new(from, to).map_err(|e| Error::invalid(format!("entity-bytes={range}: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(query: &str, accept: &str) -> Result<CarRequest> {
+        CarRequest::parse(Some(query), &HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]))
+    }
+
+    #[test]
+    fn the_query_beats_accept_and_the_best_of_what_is_offered_is_taken() {
+        for (query, accept, repeats) in [
+            ("", "", false),
+            ("", "application/vnd.ipld.car", false),
+            ("", "application/vnd.ipld.car; version=1; order=dfs; dups=y", true),
+            ("", "Application/Vnd.ipld.car;DUPS=\"y\";order=unk", true),
+            ("car-dups=n", "application/vnd.ipld.car;dups=y", false),
+            ("car-order=dfs&car-dups=y", "application/vnd.ipld.car;order=nonsense;dups=n", true),
+            ("", "application/vnd.ipld.car;order=foo, application/vnd.ipld.car;order=dfs;dups=y;q=0.5", true),
+            ("", "application/vnd.ipld.car;q=0.5;dups=y, application/vnd.ipld.car;q=0.7;dups=n", false),
+            ("", "application/vnd.ipld.raw;dups=y, application/vnd.ipld.car", false),
+            ("car-version=&car-order=&car-dups=", "", false),
+        ] {
+            assert_eq!(parse(query, accept).unwrap().repeats, repeats, "{query} {accept}");
+        }
+        for (query, accept, named) in [
+            ("car-version=2", "", "version=2"),
+            ("car-order=bfs", "application/vnd.ipld.car;order=dfs", "order=bfs"),
+            ("car-dups=maybe", "", "dups=maybe"),
+            ("", "application/vnd.ipld.car;version=2", "version=2"),
+            ("", "application/vnd.ipld.car;order=foo, application/vnd.ipld.car;dups=x", "order=foo"),
+            ("dag-scope=most", "", "dag-scope=most"),
+            ("dag-scope=", "", "dag-scope="),
+        ] {
+            let message = parse(query, accept).unwrap_err().to_string();
+            assert!(message.contains(named), "{query} {accept}: {message}");
+        }
+    }
+
+    #[test]
+    fn entity_bytes_imply_their_scope() {
+        let bytes = |from, to| CarScope::EntityBytes(EntityBytes::new(from, to).unwrap());
+        for (query, scope) in [
+            ("dag-scope=block", CarScope::Block),
+            ("entity-bytes=0:*", bytes(0, None)),
+            ("entity-bytes=5:9&dag-scope=all", bytes(5, Some(9))),
+            ("entity-bytes=-1024:-3", bytes(-1024, Some(-3))),
+            ("entity-bytes=499:-1000&dag-scope=entity", bytes(499, Some(-1000))),
+        ] {
+            assert_eq!(parse(query, "").unwrap().scope, scope, "{query}");
+        }
+        for query in ["", "5", "5:", ":5", "*:5", "a:b", "9:5", "-3:-5", "1.5:2", "0:99999999999999999999", "1:2:3"] {
+            assert!(parse(&format!("entity-bytes={query}"), "").is_err(), "{query}");
+        }
+    }
+}

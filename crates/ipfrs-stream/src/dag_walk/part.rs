@@ -1,0 +1,132 @@
+//! Parts of DAGs: which of its links a node is followed along.
+
+use bytes::Bytes;
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_unixfs::{FileNode, Node, Slot, decode_async, links};
+use tokio::task::coop::consume_budget;
+
+use crate::Span;
+
+/// Bytes of a node that a task decodes itself; a larger one is decoded on a thread that may be busy.
+const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
+
+/// Bytes of a node that are one unit of a task's budget: decoding them takes some microseconds.
+const BYTES_PER_TURN: usize = 1024;
+
+/// What of the DAG below a block is walked (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>, `dag-scope` and
+/// `entity-bytes`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Everything.
+    All,
+    /// The block alone.
+    Block,
+    /// What it takes to read a UnixFS file as a whole, or to list a directory: all of its shards, and nothing below its
+    /// entries. Of what is not UnixFS, the block alone.
+    Entity,
+    /// The fewest blocks that it takes to read these bytes of a UnixFS file. Of what is no file, as [`Self::Entity`].
+    Bytes(Span),
+}
+
+/// What a node links to within a part.
+pub(super) struct Links {
+    pub(super) cids: Vec<Cid>,
+    pub(super) below: Below,
+}
+
+/// The parts of what a node links to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Below {
+    /// The same of each.
+    Each(Part),
+    /// The blocks alone, but this part of the last one: the blocks of a path and what it leads to.
+    Last(Part),
+    /// All bytes of each, but the first from `start` on and the last to `end`, both counted from its own first byte.
+    Cut { start: u64, end: u64 },
+}
+
+impl Below {
+    /// The part of the link at `index` of `count`.
+    pub(super) fn part(self, index: usize, count: usize) -> Part {
+        let is_last = index + 1 == count;
+        match self {
+            Self::Each(part) => part,
+            Self::Last(part) if is_last => part,
+            Self::Last(_) => Part::Block,
+            Self::Cut { start, end } => {
+                let start = if index == 0 { start } else { 0 };
+                let end = if is_last { end } else { u64::MAX };
+                Part::Bytes(Span { start, len: end - start })
+            }
+        }
+    }
+}
+
+/// What block `cid` links to within `part` of what is below it.
+pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Links> {
+    let none = Links { cids: Vec::new(), below: Below::Each(Part::Block) };
+    let span = match part {
+        Part::Block => return Ok(none),
+        Part::All => return Ok(Links { cids: all_links(cid, data).await?, below: Below::Each(part) }),
+        Part::Entity => None,
+        Part::Bytes(span) => Some(span),
+    };
+    let entity = |cids| Links { cids, below: Below::Each(Part::Entity) };
+    Ok(match (decode_async(cid, data).await, span) {
+        (Ok(Node::File(file)), Some(span)) => links_within(&file, span),
+        (Ok(Node::File(file)), None) => entity(file.children.iter().map(|child| child.cid).collect()),
+        (Ok(Node::HamtShard(shard)), _) => entity(shard.slots().iter().filter_map(inner_shard).collect()),
+        (Ok(Node::Directory { .. } | Node::Symlink { .. }), _) => none,
+        // Who gets the block sees what is wrong with it.
+        (Err(e), _) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => none,
+        (Err(e), _) => return Err(e),
+    })
+}
+
+fn inner_shard(slot: &Slot) -> Option<Cid> {
+    match slot {
+        Slot::Shard(cid) => Some(*cid),
+        Slot::Entry(_) => None,
+    }
+}
+
+/// The children of a file that have bytes in a span.
+fn links_within(file: &FileNode, span: Span) -> Links {
+    let (mut cids, mut cut) = (Vec::new(), None);
+    let mut next = file.inline.len() as u64;
+    for child in &file.children {
+        let offset = next;
+        // The sizes of a decoded file add up to its own.
+        next = offset.saturating_add(child.size);
+        if let Some((from, to)) = span.overlap(offset, next) {
+            let (start, _) = cut.unwrap_or((from - offset, 0));
+            cut = Some((start, to - offset));
+            cids.push(child.cid);
+        }
+    }
+    let (start, end) = cut.unwrap_or_default();
+    Links { cids, below: Below::Cut { start, end } }
+}
+
+/// As [`links`], for tasks of a runtime.
+async fn all_links(cid: Cid, data: Bytes) -> Result<Vec<Cid>> {
+    let structure = match cid.codec() {
+        codec::RAW => return Ok(Vec::new()),
+        codec::DAG_PB if is_dag_pb_leaf(&data) => 0,
+        _ => data.len(),
+    };
+    if structure > MAX_INLINE_DECODE_BYTES {
+        let decoding = tokio::task::spawn_blocking(move || links(&cid, &data));
+        return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
+    }
+    for _ in 0..=structure / BYTES_PER_TURN {
+        consume_budget().await;
+    }
+    links(&cid, &data)
+}
+
+/// Whether a dag-pb block is one `Data` field and nothing else, as leaves are: reading it takes no time however large it is.
+fn is_dag_pb_leaf(block: &[u8]) -> bool {
+    let Some(rest) = block.strip_prefix(&[0x0a]) else { return false };
+    unsigned_varint::decode::usize(rest).is_ok_and(|(len, data)| len == data.len())
+}
