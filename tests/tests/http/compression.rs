@@ -66,6 +66,22 @@ async fn every_coding_gives_the_bytes_of_identity() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn levels_that_take_long_are_streamed_whatever_the_length() {
+    for level in [CompressionLevel::Best, CompressionLevel::Number(19)] {
+        let gateway = TestGateway::start_with(|config| config.compression.level = level).await;
+        for len in [1_024, 16_000] {
+            let content = text(len);
+            let path = format!("/ipfs/{}", gateway.add("", content.clone()).await);
+            for coding in ["zstd", "br", "gzip", "deflate"] {
+                let response = get(&gateway, &path, coding).await;
+                assert_eq!(header(&response, "content-length"), "", "{level:?} {coding}: done elsewhere");
+                assert_same(&decoded(coding, &response.bytes().await.unwrap()), &content, coding);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn twenty_megabytes_are_compressed_as_they_stream_and_counted() {
     let gateway = TestGateway::start_with(|config| config.compression.level = CompressionLevel::Fastest).await;
     let content = text(20 << 20);

@@ -17,8 +17,6 @@ use tokio_util::sync::PollSemaphore;
 use super::coding::Encoder;
 use super::meter::Meter;
 
-/// Most bytes that are compressed where they are: a fraction of a millisecond. More goes to a blocking thread.
-pub(super) const INLINE_BYTES: usize = 16 * 1024;
 /// Bytes that are compressed at once: few enough for others to have their turn soon.
 const BATCH_BYTES: usize = 256 * 1024;
 /// Pieces that are compressed at once, however small they are.
@@ -39,6 +37,8 @@ pub(super) struct Coded {
     batch_bytes: usize,
     /// Bytes that the encoder may hold back.
     held_bytes: usize,
+    /// Most bytes that are compressed where they are.
+    inline_bytes: usize,
     work: Work,
     trailers: Option<HeaderMap>,
     permits: PollSemaphore,
@@ -108,6 +108,7 @@ impl Coded {
     pub(super) fn new(
         source: Body,
         encoder: Encoder,
+        inline_bytes: usize,
         permits: PollSemaphore,
         place: OwnedSemaphorePermit,
         meter: Meter,
@@ -120,6 +121,7 @@ impl Coded {
             batch: Vec::new(),
             batch_bytes: 0,
             held_bytes: 0,
+            inline_bytes,
             work: Work::Idle(encoder),
             trailers: None,
             permits,
@@ -186,7 +188,7 @@ impl Coded {
                         return Poll::Pending;
                     }
                     Poll::Ready(Err(e)) => return Poll::Ready(Some(Err(e))),
-                    Poll::Ready(Ok(then)) if self.batch_bytes + self.held_bytes > INLINE_BYTES => {
+                    Poll::Ready(Ok(then)) if self.batch_bytes + self.held_bytes > self.inline_bytes => {
                         self.work = Work::Queued(encoder, then);
                         continue;
                     }

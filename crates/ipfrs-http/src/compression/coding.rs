@@ -62,6 +62,15 @@ impl fmt::Display for Coding {
 }
 
 impl CompressionLevel {
+    /// Most bytes that are compressed where they are: a fraction of a millisecond of work. More goes to a blocking thread, as
+    /// does everything at levels at which brotli needs tens of milliseconds for so much.
+    pub(super) fn inline_bytes(self) -> usize {
+        match self {
+            Self::Fastest | Self::Balanced | Self::Number(..=3) => 16 * 1024,
+            Self::Best | Self::Number(_) => 0,
+        }
+    }
+
     fn of(self, coding: Coding) -> u8 {
         let most = match coding {
             Coding::Zstd => 19,

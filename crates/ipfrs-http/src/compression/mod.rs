@@ -31,7 +31,7 @@ use tokio_util::sync::PollSemaphore;
 
 use crate::body::{X_STREAM_OUTPUT, header_text, unknown_length};
 use accept::Accepted;
-use body::{Coded, INLINE_BYTES};
+use body::Coded;
 pub use coding::Coding;
 use coding::Encoder;
 pub use config::{CompressionConfig, CompressionLevel};
@@ -175,7 +175,8 @@ impl Compression {
             return response.map(|_| unknown_length());
         }
         let meter = &self.meters[coding as usize];
-        let is_short = length.is_some_and(|length| length <= INLINE_BYTES as u64);
+        let inline_bytes = self.config.level.inline_bytes();
+        let is_short = length.is_some_and(|length| length <= inline_bytes as u64);
         // Short bodies are over at once and need no place.
         let place = if is_short { None } else { Some(Arc::clone(&self.places).try_acquire_owned()) };
         let (Ok(encoder), Ok(place)) = (Encoder::new(coding, self.config.level, length), place.transpose()) else {
@@ -187,7 +188,7 @@ impl Compression {
         let body = match place {
             Some(place) => {
                 let permits = PollSemaphore::new(Arc::clone(&self.permits));
-                Body::new(Coded::new(source, encoder, permits, place, meter.clone()))
+                Body::new(Coded::new(source, encoder, inline_bytes, permits, place, meter.clone()))
             }
             None => match whole(source, encoder, meter).await {
                 Ok(bytes) => {
