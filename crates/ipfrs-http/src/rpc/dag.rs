@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::args::{Args, Render};
 use super::multipart::{self, Parts};
+use super::output::CidLink;
 use super::{Answer, declared_bytes, has_body, output};
 use crate::body::{self, begun, gathered};
 use crate::error::RpcError;
@@ -19,19 +20,6 @@ use crate::router::AppState;
 
 /// Largest node that is read: text takes more room than the block that it becomes.
 const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES;
-
-/// A link as dag-json writes it.
-#[derive(Serialize)]
-struct Link {
-    #[serde(rename = "/")]
-    cid: String,
-}
-
-impl Link {
-    fn new(cid: &Cid, render: Render) -> Result<Self> {
-        Ok(Self { cid: render.cid(cid)? })
-    }
-}
 
 /// `dag/export?arg=path`: the DAG as a CAR of version 1.
 pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer {
@@ -44,7 +32,7 @@ pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Resolved {
-    cid: Link,
+    cid: CidLink,
     rem_path: String,
 }
 
@@ -53,7 +41,7 @@ struct Resolved {
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     let path = state.node.resolve_dag(ContentPath::parse(args.one("ref")?)?).await?;
     let rem_path = path.remainder.iter().map(|segment| format!("/{segment}")).collect();
-    Ok(output::object(Resolved { cid: Link::new(&path.cid, args.render)?, rem_path }))
+    Ok(output::object(Resolved { cid: CidLink::new(&path.cid, args.render)?, rem_path }))
 }
 
 /// `dag/get?arg=path[&output-codec=]`: a block, or what a path leads to within one, as dag-json or in another codec.
@@ -69,7 +57,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct PutLine {
-    cid: Link,
+    cid: CidLink,
 }
 
 /// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=]`: stores each file of a multipart body, or the body itself, as a
@@ -118,7 +106,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
 }
 
 fn put_answer(cids: &[Cid], args: &Args) -> Answer {
-    let lines = cids.iter().map(|cid| output::line(&PutLine { cid: Link::new(cid, args.render)? }));
+    let lines = cids.iter().map(|cid| output::line(&PutLine { cid: CidLink::new(cid, args.render)? }));
     Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
 }
 
@@ -127,7 +115,7 @@ fn put_answer(cids: &[Cid], args: &Args) -> Answer {
 #[serde(rename_all = "PascalCase")]
 enum Imported {
     #[serde(rename_all = "PascalCase")]
-    Root { cid: Link, pin_error_msg: String },
+    Root { cid: CidLink, pin_error_msg: String },
     #[serde(rename_all = "PascalCase")]
     Stats { block_count: u64, block_bytes_count: u64 },
 }
@@ -153,7 +141,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let mut lines = Vec::with_capacity(imported.roots.len() + 1);
     for (root, error) in imported.roots {
         let pin_error_msg = error.map_or_else(String::new, |error| error.to_string());
-        lines.push(output::line(&Imported::Root { cid: Link::new(&root, args.render)?, pin_error_msg }));
+        lines.push(output::line(&Imported::Root { cid: CidLink::new(&root, args.render)?, pin_error_msg }));
     }
     if stats {
         let (block_count, block_bytes_count) = (imported.blocks, imported.bytes);

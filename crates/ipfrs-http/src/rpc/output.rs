@@ -6,9 +6,10 @@ use futures::stream;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_TYPE, TRAILER};
 use http::{HeaderName, HeaderValue};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Cid, Error, Result};
 use serde::Serialize;
 
+use super::args::Render;
 use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
 use crate::error::{RpcError, RpcErrorBody};
 
@@ -16,6 +17,19 @@ pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunk
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
 const ONE: HeaderValue = HeaderValue::from_static("1");
 const STREAM_ERROR: (HeaderName, HeaderValue) = (TRAILER, HeaderValue::from_static("X-Stream-Error"));
+
+/// A content ID as dag-json writes links: `{"/":cid}`.
+#[derive(Serialize)]
+pub(super) struct CidLink {
+    #[serde(rename = "/")]
+    cid: String,
+}
+
+impl CidLink {
+    pub(super) fn new(cid: &Cid, render: Render) -> Result<Self> {
+        Ok(Self { cid: render.cid(cid)? })
+    }
+}
 
 /// One JSON object, on a line.
 pub(super) fn object(value: impl Serialize) -> Response {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tokio::sync::mpsc::channel;
 
 use super::args::{Args, Render};
+use super::output::CidLink;
 use super::working::{self, Lines};
 use super::{Answer, output};
 use crate::router::AppState;
@@ -58,17 +59,11 @@ pub(super) async fn version() -> Answer {
     Ok(output::object(RepoVersion { version: REPO_VERSION }))
 }
 
-#[derive(Serialize)]
-struct Link {
-    #[serde(rename = "/")]
-    cid: String,
-}
-
 /// A line of `repo/gc`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct GcLine {
-    key: Option<Link>,
+    key: Option<CidLink>,
     #[serde(skip_serializing_if = "String::is_empty")]
     error: String,
 }
@@ -154,7 +149,7 @@ async fn tell_collecting(lines: &Lines, event: Collecting, render: Render, silen
 }
 
 fn removed(cid: &Cid, render: Render) -> Result<GcLine> {
-    Ok(GcLine { key: Some(Link { cid: render.cid(cid)? }), error: String::new() })
+    Ok(GcLine { key: Some(CidLink::new(cid, render)?), error: String::new() })
 }
 
 fn summary(collected: &Collected) -> GcSummary {
