@@ -15,7 +15,7 @@ use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Active, Metrics};
 use crate::{CacheConfig, ContentPath, Node};
 
 /// What a content path leads to.
@@ -181,9 +181,9 @@ impl Node {
     /// dropping the stream stops the reading.
     pub fn read(&self, file: &FileContent, span: Span) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
         let metrics = self.inner.metrics.clone();
-        metrics.downloads_active.inc();
+        let active = Active::begin(&metrics.downloads_active);
         let reader = DagReader::new(self.inner.store.clone(), &file.0, span, &self.inner.config.streaming);
-        MeteredStream { reader, metrics }
+        MeteredStream { reader, metrics, _active: active }
     }
 
     /// The first piece of a span of a file, for a look at it: nothing of it counts as a download.
@@ -223,6 +223,7 @@ fn kind(node: Option<UnixFsNode>) -> ObjectKind {
 struct MeteredStream {
     reader: DagReader,
     metrics: Metrics,
+    _active: Active,
 }
 
 impl Stream for MeteredStream {
@@ -236,12 +237,6 @@ impl Stream for MeteredStream {
             self.metrics.chunk_size.observe(piece.len() as f64);
         }
         polled
-    }
-}
-
-impl Drop for MeteredStream {
-    fn drop(&mut self) {
-        self.metrics.downloads_active.dec();
     }
 }
 
