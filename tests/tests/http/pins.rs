@@ -52,7 +52,7 @@ async fn what_is_added_is_pinned_at_its_top_unless_it_is_not_to_be() {
     let (all, after) = (pinned(&gateway, "recursive").await, gateway.rpc_json("pin/ls?type=recursive").await);
     assert!(all.contains(&wrapped) && all.len() == 4, "only the directory that wraps them: {after}");
     let message = failure(&gateway, "add?pin=false&pin-name=x").await;
-    assert!(message.contains("argument") || message.contains("pin-name"), "{message}");
+    assert!(message.contains("pin-name") && message.contains("pin=false"), "{message}");
     let repo = gateway.stop().await;
     let gateway = TestGateway::start_on(repo, |_| {}).await;
     assert_eq!(pinned(&gateway, "recursive").await, all, "after a restart");
