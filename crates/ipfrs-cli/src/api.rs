@@ -9,20 +9,12 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use ipfrs_interface::Local;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 use tower::ServiceExt;
 
 use crate::answer::{Answer, message_of};
 use crate::multipart::Upload;
-
-/// Everything but what RFC 3986 calls unreserved.
-const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
-/// `bytes` as one component of a path or a query.
-pub(crate) fn escape(bytes: &[u8]) -> String {
-    percent_encode(bytes, COMPONENT).to_string()
-}
+use crate::uri::{escape, gateway_path};
 
 /// Somebody who answers requests.
 #[derive(Debug)]
@@ -197,13 +189,4 @@ fn unreachable(base: &str, error: &hyper_util::client::legacy::Error) -> anyhow:
     let causes = std::iter::successors(std::error::Error::source(error), |error| error.source());
     let cause = causes.last().map_or_else(|| error.to_string(), ToString::to_string);
     anyhow!("the connection to {base} broke off: {cause}")
-}
-
-/// `/ipfs/...` with every segment escaped.
-fn gateway_path(path: &str) -> String {
-    let rest = path.strip_prefix("ipfs://").unwrap_or(path);
-    let rest = rest.strip_prefix("/ipfs/").unwrap_or(rest);
-    let segments: Vec<_> =
-        rest.split('/').filter(|segment| !segment.is_empty()).map(|segment| escape(segment.as_bytes())).collect();
-    format!("/ipfs/{}", segments.join("/"))
 }

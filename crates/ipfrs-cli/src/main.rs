@@ -9,6 +9,7 @@ mod output;
 mod progress;
 mod runtime;
 mod session;
+mod uri;
 
 use std::process::ExitCode;
 

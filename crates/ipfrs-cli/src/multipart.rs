@@ -16,8 +16,8 @@ use bytes::Bytes;
 use futures::{TryStreamExt, stream};
 use tokio::sync::mpsc;
 
-use crate::api::escape;
 use crate::progress::Progress;
+use crate::uri::escape;
 
 /// Bytes that are read ahead of the connection: a piece, and how many of them.
 const PIECE_BYTES: usize = 256 * 1024;
