@@ -92,14 +92,14 @@ impl HashFunction {
             .ok_or_else(|| Error::unsupported(format!("hash function 0x{code:x} is not supported: use {}", known())))
     }
 
-    /// The function with this multicodec name.
+    /// The function with this multicodec name, in letters of either case.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind) names the function and lists the known ones.
     pub fn from_name(name: &str) -> Result<Self> {
         Self::ALL
             .into_iter()
-            .find(|function| function.name() == name)
+            .find(|function| function.name().eq_ignore_ascii_case(name))
             .ok_or_else(|| Error::unsupported(format!("hash function {name:?} is not supported: use {}", known())))
     }
 

@@ -107,6 +107,7 @@ fn hash_functions_give_their_published_digests() {
         ),
     ] {
         let function = HashFunction::from_name(name).unwrap();
+        assert_eq!(HashFunction::from_name(&name.to_ascii_uppercase()).unwrap(), function, "{name}");
         assert_eq!((function.code(), HashFunction::from_code(code).unwrap()), (code, function), "{name}");
         for (data, digest) in [(&b""[..], empty), (b"abc", abc)] {
             let found = function.digest(data).unwrap();
