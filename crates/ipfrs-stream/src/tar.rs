@@ -92,11 +92,12 @@ pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
     if target.contains(&0) {
         return Err(Error::invalid(format!("the symlink {:?} has a target with a NUL byte", shorten(entry.path))));
     }
-    let path = if kind == b'5' { format!("{}/", entry.path) } else { entry.path.to_owned() };
+    // Directories without a slash at their end: clients of Kubo take one for a second part of the root's name.
+    let path = entry.path.as_bytes();
     let mode = entry.attributes.mode.unwrap_or(default_mode);
     let mtime = entry.attributes.mtime.unwrap_or(Mtime { seconds: 0, nanos: 0 });
     let seconds = u64::try_from(mtime.seconds).ok().filter(|seconds| *seconds <= MAX_OCTAL);
-    let records = pax_records(path.as_bytes(), target, size, &mtime, seconds.is_some() && mtime.nanos == 0);
+    let records = pax_records(path, target, size, &mtime, seconds.is_some() && mtime.nanos == 0);
     let mut out = Vec::new();
     if !records.is_empty() {
         let plain = Ustar { name: b"pax_header", kind: b'x', size: records.len() as u64, ..Ustar::default() };
@@ -105,7 +106,7 @@ pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
         out.extend_from_slice(&padding(records.len() as u64));
     }
     let size = if size <= MAX_OCTAL { size } else { 0 };
-    Ustar { name: path.as_bytes(), mode, size, seconds: seconds.unwrap_or(0), kind, target }.write(&mut out);
+    Ustar { name: path, mode, size, seconds: seconds.unwrap_or(0), kind, target }.write(&mut out);
     Ok(out.into())
 }
 
@@ -279,9 +280,10 @@ mod tests {
         assert_eq!(records("a", TarKind::File { size: MAX_OCTAL }), b"");
         assert_eq!(records("a", TarKind::File { size: 1 << 33 }), b"19 size=8589934592\n");
         assert_eq!(records(&"x".repeat(100), TarKind::File { size: 0 }), b"");
+        assert_eq!(records(&"x".repeat(100), TarKind::Directory), b"");
         assert_eq!(
-            records(&"x".repeat(100), TarKind::Directory),
-            format!("111 path={}/\n", "x".repeat(100)).as_bytes()
+            records(&"x".repeat(101), TarKind::Directory),
+            format!("111 path={}\n", "x".repeat(101)).as_bytes()
         );
         assert_eq!(records("ü", TarKind::File { size: 0 }), "11 path=ü\n".as_bytes());
         assert_eq!(records("a", TarKind::Symlink { target: b"\xff" }), b"");

@@ -127,8 +127,9 @@ async fn a_tree_is_archived_under_the_last_name_of_its_path() {
     let entries = untar(&bytes);
     let below = |names: &[&str]| names.iter().map(|name| format!("{root}/{name}")).collect::<Vec<_>>();
     let long = format!("sub/{long}");
-    let expected = below(&["", "a", "block", "empty", "link", "none/", "sub/", &long, "sub/ü"]);
-    assert_eq!(paths(&entries), expected);
+    // Without a slash at the end of a directory: the `ipfs` command refuses a root that has one.
+    let expected = below(&["a", "block", "empty", "link", "none", "sub", &long, "sub/ü"]);
+    assert_eq!(paths(&entries), [&[root.clone()][..], &expected].concat());
     assert_eq!(entries.iter().map(|entry| entry.kind).collect::<String>(), "500025500");
     assert_same(&entries[1].content, &large, "the file");
     assert_eq!(entries[4].target, "../elsewhere");
@@ -138,7 +139,7 @@ async fn a_tree_is_archived_under_the_last_name_of_its_path() {
         [0o755, 0o644, 0o644, 0o644, 0o777, 0o755, 0o755, 0o644, 0o644]
     );
     assert_same(&get(&gateway, &format!("{root}&archive=true")).await.bytes().await.unwrap(), &bytes, "the same bytes");
-    assert_eq!(paths(&archive(&gateway, &format!("/ipfs/{root}/sub")).await), ["sub/", &long, "sub/ü"]);
+    assert_eq!(paths(&archive(&gateway, &format!("/ipfs/{root}/sub")).await), ["sub", &long, "sub/ü"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,6 +257,8 @@ async fn compress_gives_gzip_of_a_file_or_of_an_archive() {
         assert_same(&gunzip(&bytes), &file, &query);
         sizes.push(bytes.len());
     }
+    let plain = get(&gateway, &format!("{root}/file&compression-level=-1")).await;
+    assert_eq!(header(&plain, "content-type"), "application/x-tar", "a level without compress says nothing");
     assert!(sizes[1] < sizes[0] && sizes[0] < file.len(), "{sizes:?}");
     let empty = gateway.add("", "").await;
     assert!(gunzip(&get(&gateway, &format!("{empty}&compress=true")).await.bytes().await.unwrap()).is_empty());

@@ -51,13 +51,14 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 
 /// The level that is asked for, where anything is to be compressed.
 fn compression(args: &Args) -> Result<Option<Compression>, RpcError> {
-    let level = args.get::<u32>("compression-level")?;
+    let level = args.get::<i32>("compression-level")?;
+    // Clients send a level, such as -1, also where nothing is to be compressed.
     if !args.bool("compress")?.unwrap_or(false) {
         return Ok(None);
     }
     match level {
         None => Ok(Some(Compression::default())),
-        Some(level @ 1..=9) => Ok(Some(Compression::new(level))),
+        Some(level @ 1..=9) => Ok(Some(Compression::new(level.unsigned_abs()))),
         Some(other) => Err(Error::invalid(format!("compression-level={other}: give 1 to 9")).into()),
     }
 }
