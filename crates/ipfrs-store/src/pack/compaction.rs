@@ -9,7 +9,7 @@ use ipfrs_core::{Error, Result};
 use super::PackStore;
 use super::file::Pack;
 use super::group::Copied;
-use super::record::{CAR_HEADER, Key, key_of, tombstone_keys};
+use super::record::{CAR_HEADER, Key, Location, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner};
 use super::shared::Shared;
 use crate::{CompactOptions, Compacted, DamagedPack, RESERVED_CODEC};
@@ -162,10 +162,18 @@ fn look_at_next(shared: &Shared, pack: &Pack, scanner: &mut Scanner) -> Result<N
         Ok(None) => return Ok(Next::Damage(scanner.at(), "no section can be made out".to_owned())),
         Err(error) => return Ok(Next::Damage(scanner.at(), error.to_string())),
     };
-    let mut all = match take_apart(pack.number(), &chunk) {
+    let (mut all, lost) = match take_apart(pack.number(), &chunk) {
         Ok(all) => all,
         Err((offset, reason)) => return Ok(Next::Damage(offset, reason)),
     };
+    let keys: Vec<_> = lost.iter().map(|lost| &lost.key).collect();
+    let found = shared.with_index(|index| index.locate(&keys))?;
+    let is_read_here = |lost: &Lost, at: &Option<Location>| {
+        at.is_some_and(|at| at.pack == pack.number() && u64::from(at.offset) == lost.data)
+    };
+    if let Some((lost, _)) = lost.iter().zip(found).find(|(lost, at)| is_read_here(lost, at)) {
+        return Ok(Next::Damage(lost.start, lost.reason.clone()));
+    }
     // The writer asks again. What is not needed now will not be needed then: no block comes back to an old place.
     let keys: Vec<&[u8]> = all.keys().collect();
     let found = shared.with_index(|index| index.locate(&keys))?;
@@ -175,11 +183,25 @@ fn look_at_next(shared: &Shared, pack: &Pack, scanner: &mut Scanner) -> Result<N
     Ok(Next::Part(all))
 }
 
-/// Everything in a chunk, needed or not; or the offset of what does not verify, and the reason.
-fn take_apart(pack: u32, chunk: &Chunk) -> Result<Needed, (u64, String)> {
-    let mut all = Needed::default();
+/// A block whose data is damaged.
+struct Lost {
+    key: Key,
+    /// Offset of its section, and of its data, in the pack.
+    start: u64,
+    data: u64,
+    reason: String,
+}
+
+/// Everything in a chunk, needed or not, and the blocks that are damaged; or the offset of what cannot be told, and the
+/// reason.
+fn take_apart(pack: u32, chunk: &Chunk) -> Result<(Needed, Vec<Lost>), (u64, String)> {
+    let (mut all, mut lost) = (Needed::default(), Vec::new());
     for section in chunk.sections() {
         let (start, from) = (section.start, section.location(pack));
+        if let (Some(key), Err(reason)) = (section.lost_block(), &section.content) {
+            lost.push(Lost { key, start, data: start + section.prefix as u64, reason: reason.clone() });
+            continue;
+        }
         let (cid, data) = section.content.map_err(|reason| (start, reason))?;
         match from {
             Some(from) if cid.codec() != RESERVED_CODEC => {
@@ -188,7 +210,7 @@ fn take_apart(pack: u32, chunk: &Chunk) -> Result<Needed, (u64, String)> {
             _ => all.deleted.extend(tombstone_keys(data).map_err(|error| (start, error.to_string()))?),
         }
     }
-    Ok(all)
+    Ok((all, lost))
 }
 
 impl Needed {

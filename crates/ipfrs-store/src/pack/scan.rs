@@ -5,10 +5,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bytes::Bytes;
+use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Result, hash};
 
 use super::lock::cannot;
-use super::record::{Location, MAX_SECTION_BYTES, pack_codec};
+use super::record::{Key, Location, MAX_SECTION_BYTES, key_of, pack_codec};
+use crate::RESERVED_CODEC;
 
 /// Bytes read at a time; at least a section.
 const READ_BYTES: usize = 4 * 1024 * 1024;
@@ -49,11 +51,24 @@ pub(super) struct Section<'a> {
     pub(super) end: u64,
     /// Length of the prefix, in bytes.
     pub(super) prefix: usize,
-    /// CID and data that belong together, or why they do not.
-    pub(super) content: Result<(Cid, &'a [u8]), String>,
+    /// The CID, where there is one, whether the data belongs to it or not.
+    pub(super) cid: Option<Cid>,
+    /// What was made of it.
+    pub(super) content: Content<'a>,
 }
 
+/// CID and data that belong together, or why they do not.
+type Content<'a> = Result<(Cid, &'a [u8]), String>;
+
 impl Section<'_> {
+    /// The key of the block that this was, when its data is not what its CID says. `None` where that may be the CID's fault:
+    /// then it may as well have been a tombstone.
+    pub(super) fn lost_block(&self) -> Option<Key> {
+        let cid = self.cid.as_ref().filter(|cid| self.content.is_err() && cid.codec() != RESERVED_CODEC)?;
+        let len = HashFunction::from_code(cid.hash().code()).ok()?.digest_bytes()?;
+        (usize::from(cid.hash().size()) == len).then(|| key_of(cid.hash()))
+    }
+
     /// Where the data is, when this is a section of `pack` that verifies.
     pub(super) fn location(&self, pack: u32) -> Option<Location> {
         let (cid, data) = self.content.as_ref().ok()?;
@@ -128,8 +143,8 @@ impl Chunk {
             let bytes = &self.bytes[at..at + total];
             let start = self.start + at as u64;
             at += total;
-            let (cid, content) = check(&bytes[*varint..]);
-            Section { start, end: start + *total as u64, prefix: varint + cid, content }
+            let (len, cid, content) = check(&bytes[*varint..]);
+            Section { start, end: start + *total as u64, prefix: varint + len, cid, content }
         })
     }
 
@@ -140,12 +155,12 @@ impl Chunk {
 }
 
 /// Splits a section into CID and data and compares them; gives the length of the CID too.
-fn check(section: &[u8]) -> (usize, Result<(Cid, &[u8]), String>) {
+fn check(section: &[u8]) -> (usize, Option<Cid>, Content<'_>) {
     let mut rest = section;
     let cid = match Cid::read_bytes(&mut rest) {
         Ok(cid) => cid,
-        Err(error) => return (0, Err(format!("its CID is malformed: {error}"))),
+        Err(error) => return (0, None, Err(format!("its CID is malformed: {error}"))),
     };
     let verified = hash::verify(&cid, rest).map_err(|error| error.to_string());
-    (section.len() - rest.len(), verified.map(|()| (cid, rest)))
+    (section.len() - rest.len(), Some(cid), verified.map(|()| (cid, rest)))
 }
