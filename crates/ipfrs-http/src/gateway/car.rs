@@ -5,14 +5,16 @@ use std::cmp::Reverse;
 
 use axum::response::Response;
 use futures::StreamExt;
-use http::header::{ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE};
+use http::header::{
+    ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::hash::sha2_256;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{CarScope, EntityBytes, Object, PathCar};
 
 use super::request::GatewayRequest;
-use super::{Answer, X_CONTENT_TYPE_OPTIONS, disposition};
+use super::{Answer, disposition};
 use crate::body::{Chunked, gathered, header_text, unknown_length};
 use crate::router::AppState;
 

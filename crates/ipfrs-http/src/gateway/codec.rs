@@ -4,14 +4,14 @@
 //! (<https://specs.ipfs.tech/ipips/ipip-0524/>).
 
 use axum::response::Response;
-use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
 use ipfrs_core::{Cid, Result, codec};
 use ipfrs_node::Object;
 
 use super::payload::Payload;
 use super::request::{Format, GatewayRequest};
-use super::{Answer, X_CONTENT_TYPE_OPTIONS, disposition, etag};
+use super::{Answer, disposition, etag};
 use crate::router::AppState;
 
 /// A codec whose blocks are media of a type of their own.

@@ -18,7 +18,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
-    LOCATION, REFERRER_POLICY, VARY,
+    LOCATION, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
@@ -36,7 +36,6 @@ use request::{Format, GatewayRequest};
 
 const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
 const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
-const X_CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
 /// How long a page may be kept: it changes with the version of the daemon that draws it.
 const PAGE_CACHE_CONTROL: &str = "public, max-age=604800, stale-while-revalidate=2678400";
 const ALLOW: &str = "GET, HEAD, OPTIONS";

@@ -4,13 +4,13 @@
 use axum::body::Body;
 use axum::response::Response;
 use futures::StreamExt;
-use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::Result;
 use ipfrs_node::Object;
 
 use super::request::GatewayRequest;
-use super::{Answer, X_CONTENT_TYPE_OPTIONS, disposition, etag};
+use super::{Answer, disposition, etag};
 use crate::body::{Chunked, Sized, begun, gathered, unknown_length};
 use crate::router::AppState;
 

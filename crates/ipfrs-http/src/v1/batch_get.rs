@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
+use http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, parse_cid};
 use ipfrs_node::car;
 use serde::Serialize;
@@ -73,7 +73,7 @@ fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
     let pieces = car::encode(&[], found.boxed());
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.car; version=1")),
-        (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
     Ok((headers, Chunked::body(gathered(pieces).boxed(), false)).into_response())
 }

@@ -5,9 +5,10 @@ use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::response::Response;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, FileContent, Object, ObjectKind, Span};
 
@@ -21,8 +22,6 @@ use crate::router::AppState;
 
 /// What stands before the CID.
 const PREFIX: &str = "/v1/stream/download/";
-
-const X_CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
 
 /// The bytes of a file: all of it, what `offset` and `limit` say, or what `Range` says.
 pub(super) async fn download(
