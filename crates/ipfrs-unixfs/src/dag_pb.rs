@@ -14,8 +14,6 @@ use ipfrs_core::limits::MAX_BLOCK_LINKS;
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint};
 
-use crate::ipld::too_many_links;
-
 const NODE_DATA: u32 = 1;
 const NODE_LINKS: u32 = 2;
 const LINK_HASH: u32 = 1;
@@ -204,4 +202,9 @@ pub(crate) fn put_data_header(len: usize, out: &mut BytesMut) {
 
 fn len_delimited(len: usize) -> usize {
     encoded_len_varint(len as u64) + len
+}
+
+/// The error of a block with too many links.
+pub(crate) fn too_many_links() -> Error {
+    Error::too_large(format!("it has more than {MAX_BLOCK_LINKS} links, the most that a block may have"))
 }

@@ -73,15 +73,10 @@ fn list_index(segment: &str) -> Option<u64> {
 /// Adds a link, if there may be one more.
 pub(crate) fn push_link(links: &mut Vec<Cid>, cid: Cid) -> Result<()> {
     if links.len() >= MAX_BLOCK_LINKS {
-        return Err(too_many_links());
+        return Err(dag_pb::too_many_links());
     }
     links.push(cid);
     Ok(())
-}
-
-/// The error of a block with too many links.
-pub(crate) fn too_many_links() -> Error {
-    Error::too_large(format!("it has more than {MAX_BLOCK_LINKS} links, the most that a block may have"))
 }
 
 /// Refuses lists and maps that `depth` others are around, when these are too many.
