@@ -37,7 +37,7 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that leads elsewhere,
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an object that is not UnixFS. Errors of the stream: blocks that
-    /// are missing or are not UnixFS, names within directories that lead elsewhere, directories more than
+    /// are missing or are not UnixFS, names within directories that lead out of the archive, directories more than
     /// [`MAX_DAG_DEPTH`] deep.
     pub async fn archive(&self, object: &Object, name: &str) -> Result<Archive> {
         let root = decode_async(object.cid, object.block.clone()).await?;
@@ -46,6 +46,8 @@ impl Node {
             path: Vec::new(),
             content: None,
             symlinks: 0,
+            has_symlink: false,
+            has_path_name: false,
             hashes: RandomState::new(),
             has_ended: false,
             _active: Active::begin(&self.inner.metrics.downloads_active),
@@ -76,6 +78,10 @@ struct Walk {
     content: Option<Content>,
     /// Symlinks in the directories of `path`.
     symlinks: usize,
+    /// Whether there has been a symlink anywhere.
+    has_symlink: bool,
+    /// Whether an entry had a relative path for a name. With symlinks in the same archive, one of them may be on that way.
+    has_path_name: bool,
     hashes: RandomState,
     has_ended: bool,
     _active: Active,
@@ -91,8 +97,8 @@ struct Content {
 struct Directory {
     path: String,
     entries: BoxStream<'static, Result<DirEntry>>,
-    /// Entries whose blocks were asked for.
-    ahead: VecDeque<DirEntry>,
+    /// Entries whose blocks were asked for, and where they go in the archive.
+    ahead: VecDeque<(String, DirEntry)>,
     blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
     /// Hashes of the names of symlinks that were archived: were one of them a directory as well, what is in it would be
     /// unpacked wherever the symlink leads.
@@ -119,7 +125,10 @@ impl Walk {
                 return Ok((!has_ended).then(tar::end));
             };
             match directory.next(&self.node).await? {
-                Some((path, node)) => return self.begin(path, node).map(Some),
+                Some(entry) => {
+                    self.has_path_name |= entry.has_path_name;
+                    return self.begin(entry.path, entry.node).map(Some);
+                }
                 None => {
                     self.symlinks -= self.path.pop().map_or(0, |directory| directory.symlinks.len());
                 }
@@ -135,6 +144,11 @@ impl Walk {
             UnixFsNode::Symlink { target, .. } => TarKind::Symlink { target },
         };
         let header = tar::header(&TarEntry { path: &path, kind, attributes: node.attributes() })?;
+        self.has_symlink |= matches!(node, UnixFsNode::Symlink { .. });
+        if self.has_symlink && self.has_path_name {
+            let why = "there are symlinks, and names that are paths, in one tree: these could lead out of the archive";
+            return Err(Error::invalid(format!("{path:?} cannot be archived: {why}")));
+        }
         let name = self.hashes.hash_one(path.rsplit('/').next());
         if self.path.last().is_some_and(|directory| directory.symlinks.contains(&name)) {
             return Err(Error::invalid(format!("{path:?} is a symlink and something else in one directory")));
@@ -180,23 +194,31 @@ impl Walk {
     }
 }
 
+/// An entry of a directory.
+struct Entry {
+    /// Where it goes in the archive.
+    path: String,
+    /// Whether its name is a path.
+    has_path_name: bool,
+    node: UnixFsNode,
+}
+
 impl Directory {
-    /// The next entry: its path in the archive, and what it is.
-    async fn next(&mut self, node: &Node) -> Result<Option<(String, UnixFsNode)>> {
+    /// The next entry.
+    async fn next(&mut self, node: &Node) -> Result<Option<Entry>> {
         if self.ahead.is_empty() {
             while self.ahead.len() < LOOKUP_ENTRIES {
                 let Some(entry) = self.entries.next().await else { break };
                 let entry = entry?;
-                tar::check_name(&entry.name)?;
-                self.ahead.push_back(entry);
+                self.ahead.push_back((tar::place(&self.path, &entry.name)?, entry));
             }
-            self.blocks = node.inner.store.get_many(self.ahead.iter().map(|entry| entry.cid).collect());
+            self.blocks = node.inner.store.get_many(self.ahead.iter().map(|(_, entry)| entry.cid).collect());
         }
-        let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
-        let path = format!("{}/{}", self.path, entry.name);
+        let Some((path, entry)) = self.ahead.pop_front() else { return Ok(None) };
         let missing = || Error::internal("the store left out a block that it was asked for");
         let (cid, data) = self.blocks.next().await.ok_or_else(missing)??;
         let data = data.ok_or_else(|| Error::not_found(format!("block {cid} of {path:?} is not in this store")))?;
-        Ok(Some((path, decode_async(cid, data).await?)))
+        let node = decode_async(cid, data).await?;
+        Ok(Some(Entry { path, has_path_name: entry.name.contains('/'), node }))
     }
 }

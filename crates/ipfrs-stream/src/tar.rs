@@ -71,6 +71,36 @@ pub fn check_name(name: &str) -> Result<()> {
     Err(Error::invalid(format!("the entry {:?} cannot be archived: {why}", shorten(name))))
 }
 
+/// Where the entry `name` of `directory` goes in an archive. Nothing keeps a directory from holding a name that is a
+/// relative path (`../b`, `a/b`): it is followed, as far as it stays below the first name of `directory`.
+///
+/// # Errors
+/// As [`check_name`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a path that leads out of the archive.
+pub fn place(directory: &str, name: &str) -> Result<String> {
+    let Some((way, last)) = name.rsplit_once('/') else {
+        check_name(name)?;
+        return Ok(format!("{directory}/{name}"));
+    };
+    let leads_out = || Error::invalid(format!("the entry {:?} cannot be archived: it leads out of it", shorten(name)));
+    if name.starts_with('/') {
+        return Err(leads_out());
+    }
+    let mut path: Vec<&str> = directory.split('/').collect();
+    for step in way.split('/').filter(|step| !matches!(*step, "" | ".")) {
+        if step != ".." {
+            check_name(step)?;
+            path.push(step);
+        } else if path.len() > 1 {
+            path.pop();
+        } else {
+            return Err(leads_out());
+        }
+    }
+    check_name(last)?;
+    path.push(last);
+    Ok(path.join("/"))
+}
+
 /// What comes before the content of `entry`.
 ///
 /// # Errors
@@ -232,6 +262,28 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_that_are_paths_are_followed_within_the_archive() {
+        for (directory, name, expected) in [
+            ("r", "a", Some("r/a")),
+            ("r", "a/b", Some("r/a/b")),
+            ("r/d/e", "../f", Some("r/d/f")),
+            ("r/d/e", "../../f", Some("r/f")),
+            ("r/d", ".././/g/../f", Some("r/f")),
+            ("r/d", "../../r/f", None),
+            ("r", "../f", None),
+            ("r", "a/../../f", None),
+            ("r", "/f", None),
+            ("r/d", "..", None),
+            ("r/d", "../", None),
+            ("r/d", "a/..", None),
+            ("r/d", "a/.", None),
+            ("r", "a\0/b", None),
+        ] {
+            assert_eq!(place(directory, name).ok().as_deref(), expected, "{directory} {name:?}");
+        }
+    }
+
+    #[test]
     fn records_count_their_own_digits() {
         for (value, expected) in [(0, "5 a=\n"), (3, "8 a=xxx\n"), (4, "9 a=xxxx\n"), (5, "11 a=xxxxx\n")] {
             let mut out = Vec::new();
@@ -281,10 +333,7 @@ mod tests {
         assert_eq!(records("a", TarKind::File { size: 1 << 33 }), b"19 size=8589934592\n");
         assert_eq!(records(&"x".repeat(100), TarKind::File { size: 0 }), b"");
         assert_eq!(records(&"x".repeat(100), TarKind::Directory), b"");
-        assert_eq!(
-            records(&"x".repeat(101), TarKind::Directory),
-            format!("111 path={}\n", "x".repeat(101)).as_bytes()
-        );
+        assert_eq!(records(&"x".repeat(101), TarKind::Directory), format!("111 path={}\n", "x".repeat(101)).as_bytes());
         assert_eq!(records("ü", TarKind::File { size: 0 }), "11 path=ü\n".as_bytes());
         assert_eq!(records("a", TarKind::Symlink { target: b"\xff" }), b"");
         let long = [0xff; 101];

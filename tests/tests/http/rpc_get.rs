@@ -15,17 +15,17 @@ const CHUNK: usize = 262_144;
 
 /// An entry of an archive, with what its extended header says of it.
 #[derive(Debug, Default, PartialEq)]
-struct Entry {
+pub(crate) struct Entry {
     path: String,
     kind: char,
     mode: u64,
     mtime: String,
     target: String,
-    content: Bytes,
+    pub(crate) content: Bytes,
 }
 
 /// The entries of a TAR archive (POSIX.1-2017, pax); every header's checksum and the end are checked.
-fn untar(archive: &Bytes) -> Vec<Entry> {
+pub(crate) fn untar(archive: &Bytes) -> Vec<Entry> {
     let (mut entries, mut records, mut at) = (Vec::new(), Vec::new(), 0);
     loop {
         let block = archive.slice(at..at + 512);
@@ -77,7 +77,7 @@ fn records_of(mut rest: &[u8]) -> Vec<(String, String)> {
     records
 }
 
-fn paths(entries: &[Entry]) -> Vec<&str> {
+pub(crate) fn paths(entries: &[Entry]) -> Vec<&str> {
     entries.iter().map(|entry| entry.path.as_str()).collect()
 }
 
@@ -94,7 +94,7 @@ async fn archive(gateway: &TestGateway, path: &str) -> Vec<Entry> {
 }
 
 /// A dag-pb directory by hand: names that no importer makes.
-async fn directory(gateway: &TestGateway, entries: &[(&str, &str)]) -> String {
+pub(crate) async fn directory(gateway: &TestGateway, entries: &[(&str, &str)]) -> String {
     let mut block = Vec::new();
     for (name, cid) in entries {
         let cid = parse_cid(cid).unwrap().to_bytes();
@@ -182,15 +182,25 @@ async fn sharded_directories_and_mode_and_time_are_archived() {
 async fn names_that_lead_out_are_refused() {
     let gateway = TestGateway::start().await;
     let file = gateway.add("cid-version=1", "x").await;
-    for name in ["..", ".", "", "/etc/passwd", "a/b", "../x", "nul\0"] {
+    for name in ["..", ".", "", "/etc/passwd", "a/../../x", "../x", "nul\0"] {
         let root = directory(&gateway, &[("fine", &file), (name, &file)]).await;
         for path in [root.clone(), format!("{}/d", directory(&gateway, &[("d", &root)]).await)] {
             let message = rpc_failure(gateway.rpc(&format!("get?arg={path}")).send().await.unwrap()).await;
             assert!(message.contains("cannot be archived"), "{name:?}: {message}");
         }
     }
-    // A symlink and a directory of one name: what is in the directory would be unpacked where the symlink leads.
+    // A name that is a path and stays within is followed, but never where a symlink may be on its way.
+    let inner = directory(&gateway, &[("../b", &file), ("c/d", &file)]).await;
+    let root = directory(&gateway, &[("a", &inner)]).await;
+    let expected = ["", "/a", "/b", "/a/c/d"].map(|path| format!("{root}{path}"));
+    assert_eq!(paths(&archive(&gateway, &root).await), expected);
     let link = gateway.put_block("cid-codec=dag-pb", b"\x0a\x08\x08\x04\x12\x04/etc".to_vec()).await;
+    for entries in [[("c", &link), ("d", &inner)], [("d", &inner), ("e", &link)]] {
+        let root = directory(&gateway, &entries.map(|(name, cid): (_, &String)| (name, cid.as_str()))).await;
+        let message = rpc_failure(gateway.rpc(&format!("get?arg={root}")).send().await.unwrap()).await;
+        assert!(message.contains("cannot be archived"), "{message}");
+    }
+    // A symlink and a directory of one name: what is in the directory would be unpacked where the symlink leads.
     let inner = directory(&gateway, &[("passwd", &file)]).await;
     let root = directory(&gateway, &[("a", &link), ("a", &inner)]).await;
     let message = rpc_failure(gateway.rpc(&format!("get?arg={root}")).send().await.unwrap()).await;
