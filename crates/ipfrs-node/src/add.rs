@@ -330,13 +330,28 @@ impl AddSession {
     /// # Errors
     /// As [`Self::build_next`], and what the pins fail with.
     pub async fn finish(mut self) -> Result<Vec<Added>> {
+        let rest = self.finish_rest().await;
+        match (&self.operation, &rest, self.latest) {
+            (Some(operation), Err(e), _) => operation.fail(e),
+            (Some(operation), Ok(_), Some(root)) => {
+                operation.done(root, self.taken, self.blocks.load(Ordering::Relaxed));
+            }
+            _ => {}
+        }
+        rest
+    }
+
+    async fn finish_rest(&mut self) -> Result<Vec<Added>> {
         while self.build_next().await? {}
         self.importer.flush().await?;
-        let rest = self.acknowledged().await?;
-        if let (Some(operation), Some(root)) = (&self.operation, self.latest) {
-            operation.done(root, self.taken, self.blocks.load(Ordering::Relaxed));
+        self.acknowledged().await
+    }
+
+    /// Ends the import with what was wrong, for those who watch it.
+    pub fn fail(self, error: &Error) {
+        if let Some(operation) = &self.operation {
+            operation.fail(error);
         }
-        Ok(rest)
     }
 
     /// The names of a path; counts one more entry.

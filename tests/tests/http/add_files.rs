@@ -48,7 +48,7 @@ async fn an_import_whose_answer_nobody_reads_goes_on_for_long_and_is_given_up_in
     let last = events.rest().await.pop().unwrap();
     sending.abort();
     let files = last.data["bytes"].as_u64().unwrap();
-    assert_eq!(last.name, "error");
+    assert_eq!((last.name.as_str(), &last.data["code"]), ("error", &json!("timeout")));
     assert!((4_000..25_000).contains(&files), "{files} files of four kilobytes of lines each");
 }
 

@@ -130,20 +130,28 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, bounda
             imported.map(|()| reporter.tell_progress(""))
         }
     };
-    let finished = match imported {
-        Ok(()) => finish(session, &mut reporter).await,
+    let built = match imported {
+        Ok(()) => build(&mut session, &mut reporter).await,
         Err(e) => Err(e),
     };
-    if let Err(e) = finished {
+    let told = match built {
+        Ok(()) => session.finish().await.and_then(|rest| rest.iter().try_for_each(|added| reporter.added(added))),
+        Err(e) => {
+            session.fail(&e);
+            Err(e)
+        }
+    };
+    if let Err(e) = told {
         reporter.send(Err(e));
     }
 }
 
-async fn finish(mut session: AddSession, reporter: &mut Reporter) -> Result<()> {
+/// Builds the directories.
+async fn build(session: &mut AddSession, reporter: &mut Reporter) -> Result<()> {
     while session.build_next().await? {
-        reporter.acknowledged(&mut session).await?;
+        reporter.acknowledged(session).await?;
     }
-    session.finish().await?.iter().try_for_each(|added| reporter.added(added))
+    Ok(())
 }
 
 /// Imports every part: files, `application/x-directory`, `application/symlink`. Directories that are left out are made
