@@ -94,7 +94,7 @@ impl PackStore {
         }
         let live_bytes = pack.known().live_bytes;
         if live_bytes > 0 {
-            self.blocking(move |shared| shared.check_free_space(live_bytes)).await?;
+            self.blocking(move |shared| shared.check_room_to_compact(live_bytes)).await?;
         }
         let mut scanner = Scanner::new(CAR_HEADER.len() as u64, u64::from(pack.end()));
         let mut moved_bytes = 0;
@@ -144,7 +144,7 @@ fn choose(shared: &Shared, min_dead_share: f64, untried: &BTreeSet<u32>) -> Opti
     };
     let is_late = |pack: &Pack| match pack.known().live_bytes {
         0 => false,
-        live => min_dead_share > 0.0 || shared.check_free_space(live).is_err(),
+        live => min_dead_share > 0.0 || shared.check_room_to_compact(live).is_err(),
     };
     let candidates = packs.into_iter().filter_map(worth).map(|(pack, share)| (is_late(&pack), pack, share));
     let first = candidates.min_by(|(a_late, a, a_share), (b_late, b, b_share)| {

@@ -17,8 +17,10 @@ use super::index::{Index, Totals};
 use super::lock::StoreLock;
 use crate::{Mappings, Stats};
 
-/// Puts leave this much of the disk free: for deletions, and for an index that must be written back.
+/// Puts leave this much of the disk free: for deletions, for compactions, and for an index that must be written back.
 const KEEP_FREE_BYTES: u64 = 16 * 1024 * 1024;
+/// Compactions leave this much: they end with more room than they found, which a store that puts have filled needs most.
+const KEEP_FREE_WHILE_COMPACTING: u64 = 4 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -238,16 +240,27 @@ impl Shared {
     /// Refuses to fill the disk to the brim with another `bytes`: an index that cannot be written is worse to mend than
     /// a put that is refused.
     pub(super) fn check_free_space(&self, bytes: u64) -> Result<()> {
+        self.check_free_above(bytes, KEEP_FREE_BYTES)
+    }
+
+    /// As [`check_free_space`](Self::check_free_space), for copies that a compaction makes.
+    pub(super) fn check_room_to_compact(&self, bytes: u64) -> Result<()> {
+        self.check_free_above(bytes, KEEP_FREE_WHILE_COMPACTING)
+    }
+
+    fn check_free_above(&self, bytes: u64, kept: u64) -> Result<()> {
         // A file system that does not tell is no reason to refuse.
         let Ok(status) = rustix::fs::statvfs(&self.dir) else { return Ok(()) };
         let free = status.f_bavail.saturating_mul(status.f_frsize);
-        if free >= bytes.saturating_add(KEEP_FREE_BYTES) {
+        if free >= bytes.saturating_add(kept) {
             return Ok(());
         }
         let dir = self.dir.display();
         Err(Error::new(
             ErrorKind::NoSpace,
-            format!("the disk of {dir} has {free} bytes left, of which {KEEP_FREE_BYTES} are kept free: make room"),
+            format!(
+                "the disk of {dir} has {free} bytes left, of which {kept} are kept free, and {bytes} are needed: make room"
+            ),
         ))
     }
 
