@@ -30,7 +30,7 @@ fn car_of(root: &str, blocks: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// The blocks of a CAR with this root.
-fn blocks_of(car: &[u8], root: &str) -> Vec<Block> {
+pub(crate) fn blocks_of(car: &[u8], root: &str) -> Vec<Block> {
     let rest = car.strip_prefix(&header_of(&parse_cid(root).unwrap())[..]).expect("the root in the header");
     car::read(&[&car::write(&[]), rest].concat())
 }
@@ -58,7 +58,7 @@ async fn import(gateway: &TestGateway, options: &str, cars: &[&[u8]]) -> Vec<Val
 }
 
 /// Every block below `cid`, depth first, each once: by `block/get` and recursion.
-async fn plain_walk(gateway: &TestGateway, root: &str) -> Vec<Cid> {
+pub(crate) async fn plain_walk(gateway: &TestGateway, root: &str) -> Vec<Cid> {
     let (mut order, mut pending) = (Vec::new(), vec![parse_cid(root).unwrap()]);
     while let Some(cid) = pending.pop() {
         if order.contains(&cid) {

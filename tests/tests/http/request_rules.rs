@@ -35,11 +35,11 @@ async fn formats_that_are_not_offered_are_not_acceptable() {
         request.header("accept", accept).send().await.unwrap()
     };
     for (query, accept, status) in [
-        ("?format=car", "*/*", 406),
+        ("?format=ipns-record", "application/vnd.ipld.car", 406),
         ("?format=ipns-record", "*/*", 406),
         ("?format=nonsense", "*/*", 400),
-        ("", "application/vnd.ipld.car; version=1", 406),
-        ("", "application/vnd.ipld.car, */*", 200),
+        ("", "application/vnd.ipfs.ipns-record", 406),
+        ("", "application/vnd.ipfs.ipns-record, */*", 200),
         ("", "application/json", 200),
         ("?format=raw", "application/vnd.ipld.car", 200),
     ] {

@@ -3,6 +3,7 @@
 
 mod car;
 mod dag;
+mod dag_part;
 mod dag_walk;
 mod reader;
 #[cfg(target_os = "linux")]
