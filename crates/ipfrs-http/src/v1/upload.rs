@@ -80,7 +80,7 @@ impl Query {
             match name.as_ref() {
                 "filename" => options.filename = Some(value),
                 "operation_id" => operation = Some(value.parse()?),
-                "wrap" | "wrap-with-directory" => options.wrap = flag(&name, &value)?,
+                "wrap" => options.wrap = flag(&name, &value)?,
                 "pin" => options.pin = flag(&name, &value)?,
                 "raw-leaves" => options.raw_leaves = Some(flag(&name, &value)?),
                 "cid-version" => {
