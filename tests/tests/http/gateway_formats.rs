@@ -240,6 +240,7 @@ async fn browsers_get_a_page_about_a_node_with_links_that_can_be_followed() {
     let cid = gateway.put_block("cid-codec=dag-json", node.clone()).await;
     let moved = accepting(&gateway, &format!("/ipfs/{cid}?x=y"), "text/html").await;
     assert_eq!((moved.status().as_u16(), header(&moved, "location")), (301, format!("/ipfs/{cid}/?x=y").as_str()));
+    assert_eq!(header(&moved, "vary"), "Accept");
     let path = format!("/ipfs/{cid}/");
     let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
     let response = accepting(&gateway, &path, browser).await;

@@ -3,7 +3,8 @@
 use askama::Template;
 use axum::body::Body;
 use axum::response::Response;
-use http::{HeaderMap, StatusCode};
+use http::header::VARY;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result, codec, parse_cid};
 use ipfrs_node::Object;
 
@@ -51,7 +52,9 @@ pub(super) async fn page(
     object: Object,
 ) -> Result<Response> {
     if !request.ends_with_slash {
-        return Ok(redirect_to_slash(request));
+        let mut moved = redirect_to_slash(request);
+        moved.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+        return Ok(moved);
     }
     let mut answer = Answer::page(state, request, &object, "DagIndex");
     if let Some(settled) = answer.settled(headers, None) {
