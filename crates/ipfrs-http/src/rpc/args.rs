@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
-use http::request::Parts;
 use http::HeaderMap;
+use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
 
 use crate::error::RpcError;
