@@ -1,6 +1,7 @@
 //! Nodes of DAGs as values of the IPLD data model (<https://ipld.io/docs/data-model/>): from one codec to another.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
@@ -8,6 +9,7 @@ use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_unixfs::dag_pb;
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
+use serde_ipld_dagcbor::DecodeError;
 
 use crate::{BlockFormat, ContentPath, Node, PutBlock};
 
@@ -91,8 +93,7 @@ fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
     match from {
         codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
         codec::DAG_PB => decode_dag_pb(data),
-        codec::DAG_CBOR => serde_ipld_dagcbor::from_slice(data)
-            .map_err(|e| Error::invalid(format!("it is not dag-cbor: {e}")).with_source(e)),
+        codec::DAG_CBOR => serde_ipld_dagcbor::from_slice(data).map_err(not_cbor),
         codec::DAG_JSON => {
             check_integers(data)?;
             serde_ipld_dagjson::from_slice(data)
@@ -100,6 +101,27 @@ fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
         }
         other => Err(unsupported(other)),
     }
+}
+
+/// The parser's reason in words.
+fn not_cbor(error: DecodeError<Infallible>) -> Error {
+    let why = match error {
+        DecodeError::DepthOverflow { .. } => {
+            let message = "its lists and maps are more than 127 deep, the most that is converted";
+            return Error::too_large(message).with_source(error);
+        }
+        DecodeError::Eof { .. } | DecodeError::RequireLength { .. } => "it is cut off".to_owned(),
+        DecodeError::TrailingData => "bytes follow its value".to_owned(),
+        DecodeError::IndefiniteSize => "it has a value of indefinite length".to_owned(),
+        DecodeError::NonMinimal { .. } => "a number is longer than it need be".to_owned(),
+        DecodeError::UnorderedKey => "the keys of a map are out of order, or one is there twice".to_owned(),
+        DecodeError::RequireUtf8 { .. } => "a text is not UTF-8".to_owned(),
+        DecodeError::Mismatch { found, .. } | DecodeError::Unsupported { found, .. } => {
+            format!("the byte 0x{found:02x} cannot begin a value where it stands")
+        }
+        ref other => other.to_string(),
+    };
+    Error::invalid(format!("it is not dag-cbor: {why}")).with_source(error)
 }
 
 /// Refuses integers of more than 64 bits in JSON, which its parser takes for floating-point numbers and rounds.

@@ -125,9 +125,17 @@ async fn what_a_codec_cannot_say_is_refused() {
     }
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     assert!(refused(&gateway, "", deep).await.contains("not dag-json"));
-    assert!(
-        refused(&gateway, "input-codec=dag-cbor", [vec![0x81; 100_000], vec![0]].concat()).await.contains("dag-cbor")
-    );
+    for (cbor, named) in [
+        ([vec![0x81; 100_000], vec![0]].concat(), "more than 127 deep"),
+        ([vec![0x81; 128], vec![0]].concat(), "more than 127 deep"),
+        (vec![0x82, 0], "not dag-cbor: it is cut off"),
+        (vec![0, 0], "not dag-cbor: bytes follow its value"),
+        (vec![0xa2, 0x61, b'a', 0, 0x61, b'a', 0], "not dag-cbor: the keys of a map are out of order"),
+    ] {
+        let message = refused(&gateway, "input-codec=dag-cbor", cbor).await;
+        assert!(message.contains(named), "{message}");
+    }
+    put(&gateway, "input-codec=dag-cbor&store-codec=dag-json", [vec![0x81; 127], vec![0]].concat()).await;
     let large = format!("\"{}\"", "x".repeat(2 * 1024 * 1024));
     assert!(refused(&gateway, "", large).await.contains("2097152"));
     for (query, named) in [
@@ -138,5 +146,5 @@ async fn what_a_codec_cannot_say_is_refused() {
         let message = rpc_failure(gateway.rpc(&format!("dag/get?arg={query}")).send().await.unwrap()).await;
         assert!(message.contains(named), "{query}: {message}");
     }
-    assert_eq!(gateway.blocks().await, 1);
+    assert_eq!(gateway.blocks().await, 2);
 }

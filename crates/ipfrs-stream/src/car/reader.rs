@@ -162,8 +162,9 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> CarReader<S> {
     }
 
     fn read_header(&mut self, body: &[u8]) -> Result<Progress> {
-        let header: Header = serde_ipld_dagcbor::from_slice(body)
-            .map_err(|error| Error::invalid(format!("not a CAR: {error}")).with_source(error))?;
+        let header: Header = serde_ipld_dagcbor::from_slice(body).map_err(|error| {
+            Error::invalid("not a CAR: its header is no map of a version and roots").with_source(error)
+        })?;
         match (header.version, header.roots) {
             (1, Some(roots)) => {
                 self.roots = roots;
