@@ -16,6 +16,9 @@ use crate::answer::{Answer, message_of};
 use crate::multipart::Upload;
 use crate::uri::{escape, gateway_path};
 
+/// Most bytes of a URL. Of HTTP it is the one part that cannot be of any length: 65,534 bytes, for servers as for clients.
+const MAX_URL_BYTES: usize = 64_000;
+
 /// Somebody who answers requests.
 #[derive(Debug)]
 pub(crate) struct Api {
@@ -168,6 +171,11 @@ impl Api {
     }
 
     async fn send(&self, request: axum::http::request::Builder, path: &str, body: Body) -> Result<Response<Body>> {
+        if path.len() > MAX_URL_BYTES {
+            bail!(
+                "the arguments are over the limit of {MAX_URL_BYTES} bytes for one request: give fewer of them at a time"
+            );
+        }
         match &self.transport {
             Transport::Remote { client, base } => {
                 let request = request.uri(format!("{base}{path}")).body(body)?;

@@ -35,6 +35,8 @@ fn pins_are_made_listed_renamed_replaced_and_removed() {
     assert_eq!(place.ok(&["pin", "verify", "--verbose"]), format!("{file} ok"));
     assert_eq!(place.ok(&["pin", "rm", &file, &b]), format!("unpinned {file}\nunpinned {b}"));
     assert!(place.fails(&["pin", "rm", &file]).contains("not pinned or pinned indirectly"));
+    let many = [&["pin", "rm"][..], &vec![file.as_str(); 2_000]].concat();
+    assert!(place.fails(&many).contains("give fewer of them at a time"));
     assert_eq!(place.run(&["pin", "ls", "--type", "wrong"]).code, Some(2));
 }
 
