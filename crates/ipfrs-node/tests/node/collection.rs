@@ -149,7 +149,7 @@ async fn blocks_of(things: &[Thing]) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn whatever_goes_on_nothing_pinned_is_lost_and_everything_else_is_collected() {
-    let seconds = std::env::var(SECONDS).map_or(10, |seconds| seconds.parse().unwrap());
+    let seconds = std::env::var(SECONDS).map_or(30, |seconds| seconds.parse().unwrap());
     let end = Instant::now() + Duration::from_secs(seconds);
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
