@@ -155,6 +155,15 @@ pub(crate) struct AddArgs {
     /// sha2-256 makes content IDs of version 1 [default: sha2-256]
     #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) hash: Option<String>,
+    /// Most links of a file's inner nodes [default: 174, with the profile unixfs-v1-2025 1024]
+    #[arg(long, value_name = "LINKS")]
+    pub(crate) max_file_links: Option<u64>,
+    /// Most entries of a directory that is not sharded [default: no such limit]
+    #[arg(long, value_name = "LINKS")]
+    pub(crate) max_directory_links: Option<u64>,
+    /// Fan-out of the shards of large directories: a power of two, 8 to 1024 [default: 256]
+    #[arg(long, value_name = "LINKS")]
+    pub(crate) max_hamt_fanout: Option<u64>,
     /// Put small blocks into the content IDs that name them, and store nothing for those
     #[arg(long)]
     pub(crate) inline: bool,

@@ -105,7 +105,8 @@ impl Node {
                     };
                     // The store first: its lock is that of the pins as well.
                     let pack = PackStore::open(&dir, options)?;
-                    (Some(pack), if read_only { Pins::open_read_only(&dir)? } else { Pins::open(&dir)? })
+                    let pins = open_pins(&dir, read_only, pack.is_empty())?;
+                    (Some(pack), pins)
                 }
             };
             let absolute = fs::canonicalize(&path)
@@ -290,6 +291,21 @@ impl Node {
         let room = room.map_err(full)?.map_err(|e| Error::internal("the node is closed").with_source(e))?;
         Ok(Room { _permit: room })
     }
+}
+
+/// Opens the pins beside a store in `dir`.
+fn open_pins(dir: &Path, read_only: bool, is_empty: bool) -> Result<Pins> {
+    if read_only {
+        return Pins::open_read_only(dir);
+    }
+    if !is_empty && !Pins::exist(dir) {
+        tracing::warn!(
+            store = %dir.display(),
+            "the store has blocks, but no pins are beside it: a collection would remove everything; put pins.redb back, \
+             or pin what is to stay"
+        );
+    }
+    Pins::open(dir)
 }
 
 /// Room in memory for the body of a request; see [`Node::room`].

@@ -132,6 +132,12 @@ impl Pins {
         Table::open(&path, Access::ReadWrite).map(|table| Self::new(table, Place::File(path)))
     }
 
+    /// Whether pins have been kept in the store's directory before.
+    #[must_use]
+    pub fn exist(dir: &Path) -> bool {
+        dir.join(FILE).exists()
+    }
+
     /// The same without changing anything on the disk: changes of pins are refused.
     ///
     /// # Errors

@@ -136,8 +136,8 @@ async fn ls_tells_sizes_of_raw_leaves_and_of_sharded_directories() {
     let options = "cid-version=1&max-directory-links=100";
     let root = hash_of(gateway.add_form(options, form).await.last().unwrap());
     let answer = gateway.rpc_json(&format!("ls?arg={root}")).await;
-    let mut links: Vec<Value> = answer["Objects"][0]["Links"].as_array().unwrap().clone();
-    links.sort_by_key(|link| link["Name"].as_str().unwrap().to_owned());
+    // By name, and not by hash as the shards have them.
+    let links: Vec<Value> = answer["Objects"][0]["Links"].as_array().unwrap().clone();
     assert_eq!(links.len(), 300);
     for (i, link) in links.iter().enumerate() {
         assert_eq!((&link["Name"], &link["Size"], &link["Type"]), (&json!(format!("{i:03}")), &json!(5), &json!(2)));

@@ -76,10 +76,12 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     }
     let mut objects = Vec::with_capacity(listings.len());
     for (path, entries) in listings {
-        let links: Vec<Link> = entries.take(MAX_LINKS + 1).map(|entry| link(render, entry?)).try_collect().await?;
+        let mut links: Vec<Link> = entries.take(MAX_LINKS + 1).map(|entry| link(render, entry?)).try_collect().await?;
         if links.len() > MAX_LINKS {
             return Err(Error::too_large(format!("{path} has more than {MAX_LINKS} entries: use stream=true")).into());
         }
+        // Shards are in the order of hashes. What has no name keeps its order.
+        links.sort_by(|a, b| a.name.cmp(&b.name));
         objects.push(LsObject { hash: path, links });
     }
     Ok(output::object(Objects { objects }))

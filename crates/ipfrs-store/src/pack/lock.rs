@@ -42,7 +42,13 @@ impl StoreLock {
             file.rewind()?;
             write!(file, "{}\n{}\n", std::process::id(), holder.replace('\n', " "))
         };
-        write(&mut file).map_err(|error| cannot("write", &path, error))?;
+        match write(&mut file) {
+            // Who has the lock is only told to others, and a full disk must not keep what is on it from being read.
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                tracing::warn!(path = %path.display(), "the disk is full");
+            }
+            written => written.map_err(|error| cannot("write", &path, error))?,
+        }
         Ok(Self::Exclusive(file))
     }
 

@@ -127,6 +127,12 @@ impl PackStore {
         Ok(Self { shared, queue: Arc::new(queue) })
     }
 
+    /// Whether no block can be read.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.shared.stats().blocks == 0
+    }
+
     /// Ends the store: what was submitted before is written, the index is made durable, and other processes may open
     /// it. Bytes that were read stay valid; everything else that is asked of any handle is
     /// [`Unavailable`](ipfrs_core::ErrorKind) from now on.
