@@ -1,5 +1,7 @@
 //! The `[gateway]` section, and all sections of this crate.
 
+use std::time::Duration;
+
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
@@ -31,7 +33,7 @@ impl HttpConfig {
 pub struct GatewayConfig {
     /// Most ranges that one request may ask for; a request with more gets the whole file, as RFC 9110 (14.2) allows.
     pub max_ranges: usize,
-    /// Seconds that an upload may pause before it is given up.
+    /// Seconds that an upload, or the reader of a long command's lines, may pause before it is given up.
     pub upload_idle_seconds: u64,
 }
 
@@ -42,6 +44,11 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
+    /// How long a client may pause.
+    pub(crate) fn idle_patience(&self) -> Duration {
+        Duration::from_secs(self.upload_idle_seconds)
+    }
+
     /// Checks the ranges.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -165,7 +165,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     let asked = state.compression.asked(&request);
     request.extensions_mut().insert(RequestId(id.clone()));
     if !http_body::Body::is_end_stream(request.body()) {
-        let patience = Duration::from_secs(state.config.upload_idle_seconds);
+        let patience = state.config.idle_patience();
         let size = family.request_size.clone();
         // A client that waits to be told to send (RFC 9110, 10.1.1) has nothing on its way yet.
         let waits = request.headers().contains_key(http::header::EXPECT);

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::content::{self, assert_same};
 use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
 use crate::multipart::Form;
-use crate::wire::exchange;
+use crate::wire::{Wire, exchange};
 
 /// The CIDs that a collection removed.
 async fn collect(gateway: &TestGateway) -> Vec<String> {
@@ -171,4 +171,27 @@ async fn the_repo_tells_its_size_and_version() {
     assert!(stat["NumObjects"].as_u64() == Some(3) && stat["RepoSize"].as_u64().unwrap() > 300_000, "{stat}");
     assert_eq!(size.as_object().unwrap().keys().collect::<Vec<_>>(), ["RepoSize", "StorageMax"]);
     assert_eq!(gateway.rpc_json("repo/version").await, json!({"Version": "1"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_whose_lines_nobody_reads_does_not_keep_others_from_collecting() {
+    const BLOCKS: u64 = 120_000;
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.upload_idle_seconds = 1;
+        config.batch.max_batch_size = 100_000;
+    })
+    .await;
+    for half in 0..2 {
+        let blocks: Vec<_> = (0..BLOCKS / 2).map(|n| json!({"data": format!("{half}{n:07}")})).collect();
+        let answer = gateway.request(http::Method::POST, "/v1/block/batch/put").json(&json!({"blocks": blocks}));
+        assert_eq!(answer.send().await.unwrap().status(), 200);
+    }
+    // Nine megabytes of lines: more than sockets hold.
+    let mut unread = Wire::connect(&gateway).await;
+    unread.send("POST /api/v0/repo/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
+    assert_eq!(unread.head().await.status, 200);
+    assert_eq!(gateway.rpc("repo/gc").send().await.unwrap().status(), 500, "a collection is under way");
+    let others = async { while !gateway.rpc("repo/gc?silent=true").send().await.unwrap().status().is_success() {} };
+    tokio::time::timeout(std::time::Duration::from_secs(60), others).await.unwrap();
+    assert_eq!(gateway.blocks().await, 0);
 }

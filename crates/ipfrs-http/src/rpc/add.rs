@@ -78,7 +78,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     let reporter = Reporter {
         lines: sender,
         waiting: Arc::clone(&waiting),
-        patience: Duration::from_secs(state.config.upload_idle_seconds),
+        patience: state.config.idle_patience(),
         render: args.render,
         progress: args.bool("progress")?.unwrap_or(false),
         silent: args.bool("silent")?.unwrap_or(false),

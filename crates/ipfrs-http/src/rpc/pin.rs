@@ -54,7 +54,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
         let cids = state.node.pin(&paths, &options, |_| {}).await?;
         return Ok(output::object(Pins::new(&cids, render)?));
     }
-    working::answer(args.takes_trailers, |lines| async move {
+    working::answer(args.takes_trailers, state.config.idle_patience(), |lines| async move {
         let (mut last, mut walked) = (Instant::now(), Walked::default());
         let progress = |now| {
             walked = now;
@@ -64,9 +64,8 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
             }
         };
         let cids = state.node.pin(&paths, &options, progress).await?;
-        lines.send(&ProgressLine::of(walked)).await;
-        lines.send(&Pins::new(&cids, render)?).await;
-        Ok(())
+        lines.send(&ProgressLine::of(walked)).await?;
+        lines.send(&Pins::new(&cids, render)?).await
     })
     .await
 }

@@ -95,7 +95,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
     let progress = args.bool("progress")?.unwrap_or(false);
     let stream_errors = args.bool("stream-errors")?.unwrap_or(false);
     let render = args.render;
-    working::answer(args.takes_trailers, move |lines| async move {
+    working::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
         let telling = async {
             while let Some(event) = events.recv().await {
@@ -103,23 +103,23 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
             }
             Ok::<_, Error>(())
         };
-        let (collected, told) = futures::join!(state.node.collect(sender), telling);
-        told?;
+        // A client that is told nothing more ends the collection.
+        let (collected, ()) = futures::try_join!(async { Ok(state.node.collect(sender).await) }, telling)?;
         let collected = match collected {
             Ok(collected) => collected,
             Err(e) if stream_errors => {
-                lines.send(&GcLine { key: None, error: e.to_string() }).await;
+                lines.send(&GcLine { key: None, error: e.to_string() }).await?;
                 return Err(Error::new(e.kind(), "encountered errors during gc run"));
             }
             Err(e) => return Err(e),
         };
         if progress {
-            lines.send(&summary(&collected)).await;
+            lines.send(&summary(&collected)).await?;
         }
         let Some(first) = collected.damaged.first() else { return Ok(()) };
         for pack in collected.damaged.iter().filter(|_| stream_errors) {
             let error = format!("{} is damaged at byte {}: {}", pack.path.display(), pack.offset, pack.reason);
-            lines.send(&GcLine { key: None, error }).await;
+            lines.send(&GcLine { key: None, error }).await?;
         }
         Err(Error::corrupt(format!(
             "everything that could be was collected, but {} is damaged at byte {} ({}) and was kept with what can be read \
@@ -135,12 +135,12 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
 async fn tell_collecting(lines: &Lines, event: Collecting, render: Render, silent: bool, progress: bool) -> Result<()> {
     let far = |phase, blocks| GcProgress { phase, blocks };
     match event {
-        Collecting::Marked(blocks) if progress => lines.send(&far("mark", Some(blocks))).await,
-        Collecting::Swept(blocks) if progress => lines.send(&far("sweep", Some(blocks))).await,
-        Collecting::Compacting if progress => lines.send(&far("compact", None)).await,
+        Collecting::Marked(blocks) if progress => lines.send(&far("mark", Some(blocks))).await?,
+        Collecting::Swept(blocks) if progress => lines.send(&far("sweep", Some(blocks))).await?,
+        Collecting::Compacting if progress => lines.send(&far("compact", None)).await?,
         Collecting::Removed(cids) if !silent => {
             for cid in &cids {
-                lines.send(&removed(cid, render)?).await;
+                lines.send(&removed(cid, render)?).await?;
             }
         }
         Collecting::Marked(_) | Collecting::Swept(_) | Collecting::Compacting | Collecting::Removed(_) => {}
@@ -173,7 +173,7 @@ struct VerifyLine {
 /// corrupt.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer {
     let render = args.render;
-    working::answer(args.takes_trailers, move |lines| async move {
+    working::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
         let telling = async {
             while let Some(event) = events.recv().await {
@@ -183,21 +183,18 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer 
                         VerifyLine { msg: format!("block {} was corrupt ({why})", render.cid(&cid)?), progress: 0 }
                     }
                 };
-                lines.send(&line).await;
+                lines.send(&line).await?;
             }
             Ok::<_, Error>(())
         };
-        let (verified, told) = futures::join!(state.node.verify(sender), telling);
-        told?;
-        let verified = verified?;
+        let (verified, ()) = futures::try_join!(state.node.verify(sender), telling)?;
         if verified.corrupt > 0 {
             let (corrupt, blocks) = (verified.corrupt, verified.blocks);
             return Err(Error::corrupt(format!(
                 "verify complete, some blocks were corrupt: {corrupt} of {blocks} (add what they were part of again)"
             )));
         }
-        lines.send(&VerifyLine { msg: "verify complete, all blocks validated.".to_owned(), progress: 0 }).await;
-        Ok(())
+        lines.send(&VerifyLine { msg: "verify complete, all blocks validated.".to_owned(), progress: 0 }).await
     })
     .await
 }

@@ -1,13 +1,15 @@
 //! Commands that send lines while they work.
 
 use std::future::Future;
+use std::time::Duration;
 
 use axum::response::Response;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use serde::Serialize;
 use tokio::sync::mpsc::{Sender, channel};
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Answer, output};
@@ -17,29 +19,42 @@ const WAITING_LINES: usize = 256;
 
 /// Where a command's lines go.
 #[derive(Debug, Clone)]
-pub(super) struct Lines(Sender<Result<Bytes>>);
+pub(super) struct Lines {
+    sender: Sender<Result<Bytes>>,
+    patience: Duration,
+}
 
 impl Lines {
     /// Sends a line, as soon as there is room for it.
-    pub(super) async fn send(&self, line: &impl Serialize) {
-        // Nobody listens only when the client has gone; then the work is being ended.
-        let _ = self.0.send(output::line(line)).await;
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] when the client reads nothing for too long: work that others wait for must not wait for it.
+    pub(super) async fn send(&self, line: &impl Serialize) -> Result<()> {
+        match timeout(self.patience, self.sender.send(output::line(line))).await {
+            // Nobody listens only when the client has gone; then the work is being ended.
+            Ok(_) => Ok(()),
+            Err(_) => {
+                let seconds = self.patience.as_secs();
+                let what = format!("the client has read nothing for {seconds} s (gateway.upload_idle_seconds)");
+                Err(Error::new(ErrorKind::Timeout, format!("{what}: read the answer while it comes")))
+            }
+        }
     }
 
     /// Sends a line that may as well be left out, when the client has not read those before.
     pub(super) fn offer(&self, line: &impl Serialize) {
-        let _ = self.0.try_send(output::line(line));
+        let _ = self.sender.try_send(output::line(line));
     }
 }
 
-/// Answers with the lines of `work`, which runs in a task of its own and ends when the client goes away. Work that fails
-/// before its first line fails with a status.
-pub(super) async fn answer<F>(takes_trailers: bool, work: impl FnOnce(Lines) -> F) -> Answer
+/// Answers with the lines of `work`, which runs in a task of its own and ends when the client goes away, or reads nothing
+/// for as long as `patience`. Work that fails before its first line fails with a status.
+pub(super) async fn answer<F>(takes_trailers: bool, patience: Duration, work: impl FnOnce(Lines) -> F) -> Answer
 where
     F: Future<Output = Result<()>> + Send + 'static,
 {
     let (sender, mut lines) = channel(WAITING_LINES);
-    let working = work(Lines(sender.clone()));
+    let working = work(Lines { sender: sender.clone(), patience });
     let task = AbortOnDropHandle::new(tokio::spawn(async move {
         if let Err(e) = working.await {
             let _ = sender.send(Err(e)).await;
