@@ -69,6 +69,7 @@ impl Listing {
         );
         let templates = concat!(
             include_str!("../../templates/listing.css"),
+            include_str!("../../templates/page_head.html"),
             include_str!("../../templates/listing_head.html"),
             include_str!("../../templates/listing_rows.html"),
             include_str!("../../templates/node.html"),
