@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_http::Lifecycle;
 use ipfrs_node::Node;
 use tokio::net::TcpListener;
@@ -84,7 +84,7 @@ impl Gateway {
         );
         let api_file = match config.store.read_only {
             true => None,
-            false => Some(ApiFile::write(repo, &addresses)?),
+            false => ApiFile::write(repo, &addresses)?,
         };
         node.tend_uploads();
         lifecycle.set_ready();
@@ -173,7 +173,8 @@ struct ApiFile {
 }
 
 impl ApiFile {
-    fn write(repo: &Path, addresses: &[SocketAddr]) -> Result<Self> {
+    /// `None` where the disk is full: what is on it can be served all the same, and room be made through the RPC.
+    fn write(repo: &Path, addresses: &[SocketAddr]) -> Result<Option<Self>> {
         let path = repo.join(API_FILE);
         let url = addresses.first().map(|address| format!("http://{}\n", reachable(*address))).unwrap_or_default();
         // Renamed into place: a reader sees the whole URL or none.
@@ -184,8 +185,16 @@ impl ApiFile {
             Ok(file)
         });
         match written {
-            Ok(file) => Ok(Self { path, file }),
-            Err(e) => Err(Error::io(format_args!("cannot write {}", path.display()), e)),
+            Ok(file) => Ok(Some(Self { path, file })),
+            Err(e) => match Error::io(format_args!("cannot write {}", path.display()), e) {
+                error if error.kind() == ErrorKind::NoSpace => {
+                    // Half a draft is of no use to anybody.
+                    let _ = fs::remove_file(&draft);
+                    tracing::warn!(%error, "commands find this daemon only with --api URL: make room, then restart it");
+                    Ok(None)
+                }
+                error => Err(error),
+            },
         }
     }
 

@@ -36,6 +36,23 @@ async fn the_url_is_in_the_repo_while_the_gateway_runs() {
 }
 
 #[tokio::test]
+async fn a_repo_on_a_full_disk_is_served_all_the_same() {
+    let mut running = Running::start(&config()).await;
+    running.gateway.shutdown();
+    running.gateway.join().await.unwrap();
+    // Writing to these files is answered as by a disk without room.
+    let repo = running.repo;
+    fs::remove_file(repo.path().join("lock")).unwrap();
+    for name in ["lock", "api.new"] {
+        std::os::unix::fs::symlink("/dev/full", repo.path().join(name)).unwrap();
+    }
+    let gateway = Gateway::bind(&config(), repo.path()).await.unwrap();
+    let running = Running { repo, gateway };
+    assert!(rest_of(running.send(LAST_PING).await).await.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(running_url(running.repo.path()).unwrap(), None);
+}
+
+#[tokio::test]
 async fn one_gateway_at_a_time_has_a_repo() {
     let mut running = Running::start(&config()).await;
     let repo = running.repo.path();

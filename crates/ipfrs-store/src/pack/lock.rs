@@ -38,9 +38,10 @@ impl StoreLock {
             Err(error) => return Err(cannot("lock", &path, error.into())),
         }
         let write = |file: &mut File| {
-            file.set_len(0)?;
+            let text = format!("{}\n{}\n", std::process::id(), holder.replace('\n', " "));
             file.rewind()?;
-            write!(file, "{}\n{}\n", std::process::id(), holder.replace('\n', " "))
+            file.write_all(text.as_bytes())?;
+            file.set_len(text.len() as u64)
         };
         match write(&mut file) {
             // Who has the lock is only told to others, and a full disk must not keep what is on it from being read.
