@@ -47,6 +47,15 @@ fn ids_and_forms_of_output_are_those_of_kubo() {
     assert_eq!(place.ok(&["add", "-Q", "--cid-version", "1", "hello"]), v1);
     assert_eq!(place.ok(&["add", "-Q", "--profile", "unixfs-v1-2025", "hello"]), v1);
     assert_eq!(place.ok(&["add", "-Q", "--cid-version=1", "--raw-leaves=false", "hello"]).get(..7), Some("bafybei"));
+    // Measured with Kubo 0.44.
+    place.write("fifty", "0123456789".repeat(5).as_bytes());
+    for n in 1..=6 {
+        place.write(&format!("dir/file-{n}"), n.to_string().as_bytes());
+    }
+    let few = place.ok(&["add", "-Q", "--chunker=size-10", "--max-file-links=2", "fifty"]);
+    assert_eq!(few, "QmR8FzNZnJksCPn74wpPknyn1RJNFdXQEtUrM9qs3VhR2w");
+    let sharded = ["add", "-rQ", "--cid-version=1", "--max-directory-links=2", "dir", "--max-hamt-fanout=16"];
+    assert_eq!(place.ok(&sharded), "bafybeigz3vgj7dg2qnwjmigozs6dlry3e3f2zg3wy5expvosutv6mlt6ie");
     let wrapped = place.ok(&["add", "-w", "hello"]);
     let root = wrapped.lines().nth(1).unwrap().strip_prefix("added ").unwrap();
     assert_eq!(place.ok(&["cat", &format!("/ipfs/{root}/hello")]), "hello");
