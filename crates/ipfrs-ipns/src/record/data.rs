@@ -1,0 +1,77 @@
+//! The signed part of a record: a map in DAG-CBOR.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use ipfrs_core::{Error, Result};
+use ipld_core::ipld::Ipld;
+
+use super::invalid;
+
+/// The fields of the map that everybody knows. A record may hold more; they stay in its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Data {
+    pub(super) value: Bytes,
+    /// A time of RFC 3339.
+    pub(super) validity: Bytes,
+    pub(super) sequence: u64,
+    /// Nanoseconds.
+    pub(super) ttl: Option<u64>,
+}
+
+impl Data {
+    /// Reads the map. DAG-CBOR has one form for each value: another one is refused, so that nobody reads it in another way.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let value: Ipld = serde_ipld_dagcbor::from_slice(bytes)
+            .map_err(|e| invalid("its data is no DAG-CBOR").with_source(Error::invalid(e.to_string())))?;
+        let is_canonical = serde_ipld_dagcbor::to_vec(&value).is_ok_and(|again| again == bytes);
+        let Ipld::Map(map) = value else { return Err(invalid("its data is no map")) };
+        if !is_canonical {
+            return Err(invalid("its data is not in the one form that DAG-CBOR has for it"));
+        }
+        match number(&map, "ValidityType")? {
+            Some(0) => {}
+            _ => return Err(invalid("its ValidityType is not EOL (0), the only one that there is")),
+        }
+        let missing = |field: &str| invalid(&format!("its data has no {field}"));
+        Ok(Self {
+            value: field(&map, "Value")?.ok_or_else(|| missing("Value"))?,
+            validity: field(&map, "Validity")?.ok_or_else(|| missing("Validity"))?,
+            sequence: number(&map, "Sequence")?.ok_or_else(|| missing("Sequence"))?,
+            ttl: number(&map, "TTL")?,
+        })
+    }
+
+    /// The map, its keys in the order of DAG-CBOR.
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let number = |number: u64| Ipld::Integer(i128::from(number));
+        let mut map = BTreeMap::from([
+            ("Value".to_owned(), Ipld::Bytes(self.value.to_vec())),
+            ("Validity".to_owned(), Ipld::Bytes(self.validity.to_vec())),
+            ("ValidityType".to_owned(), number(0)),
+            ("Sequence".to_owned(), number(self.sequence)),
+        ]);
+        if let Some(ttl) = self.ttl {
+            map.insert("TTL".to_owned(), number(ttl));
+        }
+        serde_ipld_dagcbor::to_vec(&Ipld::Map(map))
+            .map_err(|e| Error::internal("an IPNS record could not be encoded").with_source(e))
+    }
+}
+
+fn field(map: &BTreeMap<String, Ipld>, name: &str) -> Result<Option<Bytes>> {
+    match map.get(name) {
+        None => Ok(None),
+        Some(Ipld::Bytes(bytes)) => Ok(Some(Bytes::copy_from_slice(bytes))),
+        Some(_) => Err(invalid(&format!("its {name} is no byte string"))),
+    }
+}
+
+fn number(map: &BTreeMap<String, Ipld>, name: &str) -> Result<Option<u64>> {
+    let wrong = || invalid(&format!("its {name} is no number of 64 bits without a sign"));
+    match map.get(name) {
+        None => Ok(None),
+        Some(Ipld::Integer(number)) => u64::try_from(*number).map(Some).map_err(|_| wrong()),
+        Some(_) => Err(wrong()),
+    }
+}
