@@ -1,5 +1,6 @@
 //! The `[gateway]` section, and all sections of this crate.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipfrs_core::{Error, Result};
@@ -35,11 +36,13 @@ pub struct GatewayConfig {
     pub max_ranges: usize,
     /// Seconds that an upload, or the reader of a long command's lines, may pause before it is given up.
     pub upload_idle_seconds: u64,
+    /// Where domains lead without DNS being asked: content paths by domain. The Node reads them.
+    pub dnslink: BTreeMap<String, String>,
 }
 
 impl Default for GatewayConfig {
     fn default() -> Self {
-        Self { max_ranges: 32, upload_idle_seconds: 60 }
+        Self { max_ranges: 32, upload_idle_seconds: 60, dnslink: BTreeMap::new() }
     }
 }
 

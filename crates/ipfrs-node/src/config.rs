@@ -1,5 +1,7 @@
 //! The configuration sections that the Node reads.
 
+use std::collections::BTreeMap;
+
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
 use ipfrs_stream::StreamingConfig;
@@ -7,6 +9,8 @@ use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
 use crate::UploadConfig;
+use crate::limits::RetrievalConfig;
+use crate::names::dnslink::check_configured;
 
 /// Everything that the Node reads, by section.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,6 +27,10 @@ pub struct NodeConfig {
     pub streaming: StreamingConfig,
     /// `[upload]`.
     pub upload: UploadConfig,
+    /// `[gateway.dnslink]` and `IPFS_NS_MAP`: where domains lead without DNS being asked.
+    pub dnslink: BTreeMap<String, String>,
+    /// What `[gateway]` says of getting blocks.
+    pub retrieval: RetrievalConfig,
 }
 
 impl NodeConfig {
@@ -35,7 +43,8 @@ impl NodeConfig {
         self.cache.validate()?;
         self.concurrency.validate()?;
         self.streaming.validate()?;
-        self.upload.validate()
+        self.upload.validate()?;
+        check_configured(&self.dnslink)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::identity::Identity;
 use crate::metered::Metered;
 use crate::metrics::{CacheMeter, Metrics};
 use crate::operations::Operations;
+use crate::names::dnslink::Dnslink;
 use crate::protection::Protection;
 use crate::uploads::Uploads;
 
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) operations: Operations,
     pub(crate) uploads: Uploads,
     pub(crate) repo: PathBuf,
+    pub(crate) dnslink: Dnslink,
 }
 
 impl Node {
@@ -158,6 +160,7 @@ impl Node {
     }
 
     /// The configuration that the node was opened with.
+            dnslink: Dnslink::new(&config.dnslink)?,
     #[must_use]
     pub fn config(&self) -> &NodeConfig {
         &self.inner.config

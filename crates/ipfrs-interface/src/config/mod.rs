@@ -103,6 +103,7 @@ impl Config {
             import: self.import.clone(),
             streaming: self.streaming.clone(),
             upload: self.upload.clone(),
+            dnslink: self.gateway.dnslink.clone(),
         }
     }
 }

@@ -16,13 +16,17 @@ use super::{Config, SECTIONS, Section};
 const ENV_PREFIX: &str = "IPFRS_";
 /// Behind the prefix, the variable that names the repo: it is no setting, because the repo holds the settings.
 const PATH_VARIABLE: &str = "path";
+/// The variable of links that Kubo and its kin read as well.
+const LINKS_VARIABLE: &str = "IPFS_NS_MAP";
+/// The key that it adds to.
+const LINKS_KEY: (&str, &str) = ("gateway", "dnslink");
 
 /// Where settings are read from. Later ones win: file, environment, flags.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
-    /// Environment variables. Only those named `IPFRS_{SECTION}_{KEY}` are looked at.
+    /// Environment variables. Only `IPFS_NS_MAP` and those named `IPFRS_{SECTION}_{KEY}` are looked at.
     pub environment: Vec<(String, String)>,
     /// Flags of the command line that stand for a key.
     pub flags: Vec<Flag>,
@@ -45,7 +49,7 @@ impl Sources {
     pub fn of_process(file: Option<PathBuf>) -> Self {
         // A variable that is not Unicode cannot be one of ours.
         let environment = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-        let environment = environment.filter(|(name, _)| name.starts_with(ENV_PREFIX));
+        let environment = environment.filter(|(name, _)| name.starts_with(ENV_PREFIX) || name == LINKS_VARIABLE);
         Self {
             file,
             environment: environment.map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect(),
@@ -60,6 +64,8 @@ enum Origin {
     File { path: PathBuf, line: usize },
     Variable(String),
     Flag(&'static str),
+    /// A key that is put together.
+    Several(Box<[Origin; 2]>),
 }
 
 impl fmt::Display for Origin {
@@ -68,6 +74,7 @@ impl fmt::Display for Origin {
             Self::File { path, line } => write!(f, "{}, line {line}", path.display()),
             Self::Variable(name) => write!(f, "environment variable {name}"),
             Self::Flag(flag) => f.write_str(flag),
+            Self::Several(both) => write!(f, "{} and {}", both[0], both[1]),
         }
     }
 }
@@ -102,6 +109,9 @@ impl Settings {
         }
         for (name, value) in &sources.environment {
             settings.add_variable(name, value)?;
+        }
+        for (_, value) in sources.environment.iter().filter(|(name, _)| name == LINKS_VARIABLE) {
+            settings.add_links(value)?;
         }
         for Flag { flag, key: (section, key), value } in &sources.flags {
             let setting = from_text(value, Origin::Flag(flag));
@@ -168,6 +178,34 @@ impl Settings {
             }
             None => Ok(()),
         }
+    }
+
+    /// Adds `domain:/ipfs/CID,domain:/ipns/name` to the links that other sources give.
+    fn add_links(&mut self, text: &str) -> Result<()> {
+        let mut links = Table::new();
+        for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let Some((domain, target)) = pair.split_once(':').filter(|(_, target)| target.starts_with('/')) else {
+                return Err(Error::invalid(format!(
+                    "environment variable {LINKS_VARIABLE}: {pair:?} is no domain:/ipfs/CID or domain:/ipns/name"
+                )));
+            };
+            links.insert(domain.to_owned(), Value::String(target.to_owned()));
+        }
+        if links.is_empty() {
+            return Ok(());
+        }
+        let origin = Origin::Variable(LINKS_VARIABLE.to_owned());
+        match self.by_key.get_mut(&LINKS_KEY) {
+            Some(Setting { value: Value::Table(there), origin: first, .. }) => {
+                there.retain(|domain, _| !links.keys().any(|name| name.eq_ignore_ascii_case(domain)));
+                there.extend(links);
+                *first = Origin::Several(Box::new([first.clone(), origin]));
+            }
+            // What is no table is refused as what it is.
+            Some(_) => {}
+            None => drop(self.by_key.insert(LINKS_KEY, Setting { value: Value::Table(links), text: None, origin })),
+        }
+        Ok(())
     }
 
     /// The whole configuration: defaults where nothing was written. Types and ranges are checked.

@@ -1,0 +1,112 @@
+//! Domain names: which text is one, and which of them DNS may be asked about.
+
+use std::net::Ipv6Addr;
+
+use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
+use ipfrs_core::{Error, Result};
+
+/// The label before a domain that holds its DNSLink.
+pub(super) const PREFIX: &str = "_dnslink.";
+
+/// Longest domain: with [`PREFIX`] it has the 253 characters that DNS allows (RFC 1035, 2.3.4).
+const MAX_BYTES: usize = 253 - PREFIX.len();
+/// Longest label (RFC 1035, 2.3.4).
+const MAX_LABEL_BYTES: usize = 63;
+
+/// Top-level domains that no public resolver knows: RFC 6761 (example, invalid, localhost, test), RFC 6762 (local),
+/// RFC 7686 (onion), RFC 9476 (alt). To ask about them would tell strangers what is used here.
+const NOT_PUBLIC: [&str; 7] = ["alt", "example", "invalid", "local", "localhost", "onion", "test"];
+
+/// `text` as DNS compares it: in ASCII (Unicode becomes punycode, as UTS #46 says), in lower case, without the dot at the
+/// end. Underscores are allowed, as DNS allows them.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the text and what is wrong with it.
+pub(crate) fn ascii_domain(text: &str) -> Result<String> {
+    let invalid = |why: &str| {
+        let shown: String = text.chars().take(MAX_BYTES).collect();
+        Error::invalid(format!("{shown:?} is no domain name: {why}"))
+    };
+    // Each character of Unicode is at most four bytes of UTF-8, and no fewer of ASCII once it is in there.
+    if text.len() > 4 * MAX_BYTES {
+        return Err(invalid("it is too long"));
+    }
+    let ascii = Uts46::new()
+        .to_ascii(text.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore)
+        .map_err(|_| invalid("it has characters that names may not have"))?;
+    let domain = ascii.strip_suffix('.').unwrap_or(&ascii);
+    if domain.len() > MAX_BYTES {
+        return Err(invalid(&format!("it has {} characters, and at most {MAX_BYTES} are possible", domain.len())));
+    }
+    for label in domain.split('.') {
+        if label.is_empty() {
+            return Err(invalid("a part of it is empty"));
+        }
+        if label.len() > MAX_LABEL_BYTES {
+            return Err(invalid(&format!("{label:?} has more than {MAX_LABEL_BYTES} characters")));
+        }
+        if !label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')) {
+            return Err(invalid(&format!("{label:?} has characters other than letters, digits, '-' and '_'")));
+        }
+    }
+    Ok(domain.to_owned())
+}
+
+/// Whether `text` is an IP address, with or without the brackets that URLs put around those of version 6.
+pub(super) fn is_address(text: &str) -> bool {
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    // No top-level domain is a number, and URLs take a host that ends with one for an address.
+    let last = text.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+    inner.parse::<Ipv6Addr>().is_ok() || last.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Whether a domain, as [`ascii_domain`] gives it, may be asked about in public.
+pub(super) fn is_public(domain: &str) -> bool {
+    domain.rsplit_once('.').is_some_and(|(_, top)| !NOT_PUBLIC.contains(&top))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn domains_are_compared_in_ascii_and_lower_case() {
+        let long = "a".repeat(63);
+        let cases = [
+            ("Docs.IPFS.tech", "docs.ipfs.tech"),
+            ("docs.ipfs.tech.", "docs.ipfs.tech"),
+            ("bücher.example.org", "xn--bcher-kva.example.org"),
+            ("BÜCHER。example.org", "xn--bcher-kva.example.org"),
+            ("xn--bcher-kva.example.org", "xn--bcher-kva.example.org"),
+            ("a--b.my_host.org", "a--b.my_host.org"),
+            (&format!("{long}.org"), &format!("{long}.org")),
+        ];
+        for (text, domain) in cases {
+            assert_eq!(ascii_domain(text).unwrap(), domain, "{text}");
+        }
+        let longest = format!("{long}.{long}.{long}.{}", "a".repeat(52));
+        assert_eq!(ascii_domain(&longest).unwrap().len(), MAX_BYTES);
+        let too_long = format!("{longest}a");
+        let too_long_label = format!("{long}a.org");
+        for text in
+            ["", ".", "a..b", ".org", "a b.org", "a/b.org", "user@host.org", "a:80", &too_long, &too_long_label, "\u{0}.org"]
+        {
+            let error = ascii_domain(text).unwrap_err();
+            assert_eq!(error.kind(), ipfrs_core::ErrorKind::InvalidInput, "{text}");
+        }
+        assert!(ascii_domain(&"ü".repeat(1 << 20)).unwrap_err().message().len() < 2_000);
+    }
+
+    #[test]
+    fn addresses_and_local_names_are_nobody_elses_business() {
+        for text in ["127.0.0.1", "[::1]", "::1", "10.1", "256.256.256.256", "127.0.0.1."] {
+            assert!(is_address(text), "{text}");
+        }
+        for text in ["docs.ipfs.tech", "1.2.3.4.org", "0x7f.org"] {
+            assert!(!is_address(text) && is_public(text), "{text}");
+        }
+        for domain in ["localhost", "printer", "nas.local", "a.b.localhost", "x.test", "x.invalid", "x.onion"] {
+            assert!(!is_public(domain), "{domain}");
+        }
+    }
+}
