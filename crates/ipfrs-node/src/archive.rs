@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::limits::MAX_DAG_DEPTH;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_stream::tar::{self, TarEntry, TarKind};
@@ -59,6 +59,8 @@ impl Node {
         let length = if is_directory { None } else { size.checked_add(around as u64) };
         let rest =
             stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|piece| (piece, walk))) });
+        let refusals = self.inner.metrics.refusals.clone();
+        let rest = rest.inspect_err(move |error| refusals.note(error));
         let pieces = stream::iter([Ok(header)]).chain(rest).boxed();
         Ok(Archive { pieces, length })
     }

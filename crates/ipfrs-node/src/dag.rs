@@ -74,7 +74,10 @@ impl Node {
         let active = Active::begin(&metrics.downloads_active);
         let blocks = walk.inspect(move |block| {
             let _lives_as_long = &active;
-            metrics.download_bytes.inc_by(block.as_ref().map_or(0, |block| block.data().len() as u64));
+            match block {
+                Ok(block) => metrics.download_bytes.inc_by(block.data().len() as u64),
+                Err(error) => metrics.refusals.note(error),
+            }
         });
         car::encode(&[root], blocks).boxed()
     }

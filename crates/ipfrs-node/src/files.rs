@@ -139,7 +139,8 @@ impl Node {
     pub(crate) async fn resolve_in(&self, source: &dyn BlockSource, path: Arc<ContentPath>) -> Result<Object> {
         // Before anything is read: what is made of bytes that are gone must not be remembered.
         let faults = self.faults();
-        let mut resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await?;
+        let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
+        let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(resolved.node.take());
         let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), faults));
@@ -231,10 +232,14 @@ impl Stream for MeteredStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let polled = self.reader.poll_next_unpin(cx);
-        if let Poll::Ready(Some(Ok(piece))) = &polled {
-            self.metrics.download_bytes.inc_by(piece.len() as u64);
-            #[expect(clippy::cast_precision_loss, reason = "pieces are at most 2 MiB")]
-            self.metrics.chunk_size.observe(piece.len() as f64);
+        match &polled {
+            Poll::Ready(Some(Ok(piece))) => {
+                self.metrics.download_bytes.inc_by(piece.len() as u64);
+                #[expect(clippy::cast_precision_loss, reason = "pieces are at most 2 MiB")]
+                self.metrics.chunk_size.observe(piece.len() as f64);
+            }
+            Poll::Ready(Some(Err(error))) => self.metrics.refusals.note(error),
+            Poll::Ready(None) | Poll::Pending => {}
         }
         polled
     }

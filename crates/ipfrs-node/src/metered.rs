@@ -10,20 +10,28 @@ use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
 use std::sync::Arc;
 
+use crate::limits::Patience;
 use crate::metrics::Metrics;
 use crate::protection::Protection;
 
-/// Passes everything on to an engine, keeps the block metrics, and protects what is put.
+/// Passes everything on to an engine, keeps the block metrics, protects what is put, and waits for a block so long and no
+/// longer.
 #[derive(Debug)]
 pub(crate) struct Metered {
     inner: Arc<dyn BlockStore>,
+    patience: Patience,
     metrics: Metrics,
     protection: Protection,
 }
 
 impl Metered {
-    pub(crate) fn new(inner: Arc<dyn BlockStore>, metrics: Metrics, protection: Protection) -> Self {
-        Self { inner, metrics, protection }
+    pub(crate) fn new(
+        inner: Arc<dyn BlockStore>,
+        patience: Patience,
+        metrics: Metrics,
+        protection: Protection,
+    ) -> Self {
+        Self { inner, patience, metrics, protection }
     }
 
     fn failed<T>(&self, operation: &str, result: &Result<T>) {
@@ -37,7 +45,7 @@ impl Metered {
 impl BlockStore for Metered {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
         let start = Instant::now();
-        let result = self.inner.get(cid).await;
+        let result = self.patience.wait(|| format!("block {cid}"), self.inner.get(cid)).await;
         self.failed("get", &result);
         if matches!(result, Ok(Some(_))) {
             self.metrics.blocks_retrieved.inc();
@@ -53,7 +61,7 @@ impl BlockStore for Metered {
             Ok((_, None)) => {}
             Err(_) => metrics.block_errors.with_label_values(&["get"]).inc(),
         };
-        self.inner.get_many(cids).inspect(count).boxed()
+        self.patience.stream(self.inner.get_many(cids)).inspect(count).boxed()
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
@@ -70,7 +78,8 @@ impl BlockStore for Metered {
     }
 
     async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
-        let result = self.inner.has_many(cids).await;
+        let what = || format!("whether {} blocks are there", cids.len());
+        let result = self.patience.wait(what, self.inner.has_many(cids)).await;
         self.failed("has", &result);
         result
     }

@@ -8,6 +8,8 @@ use prometheus::{
     core::Collector,
 };
 
+use crate::limits::Refusals;
+
 /// Handles of the Node's metrics. Cloning shares them.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
@@ -59,6 +61,8 @@ pub(crate) struct Metrics {
     pub pins: IntGauge,
     /// Collections of garbage.
     pub collections: CollectionMetrics,
+    /// Limits that struck.
+    pub refusals: Refusals,
 }
 
 impl Metrics {
@@ -112,6 +116,11 @@ impl Metrics {
             store_faults: r.counter("ipfrs_store_faults_total", "How often bytes of a pack turned out to be gone")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(&r)?,
+            refusals: Refusals::new(r.counters(
+                "ipfrs_refusals_total",
+                "Requests refused or broken off, by the limit that struck",
+                "limit",
+            )?),
         })
     }
 }

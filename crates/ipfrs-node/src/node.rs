@@ -15,10 +15,11 @@ use tokio::time::timeout;
 use crate::config::NodeConfig;
 use crate::files::PathCache;
 use crate::identity::Identity;
+use crate::limits::Patience;
 use crate::metered::Metered;
 use crate::metrics::{CacheMeter, Metrics};
-use crate::operations::Operations;
 use crate::names::dnslink::Dnslink;
+use crate::operations::Operations;
 use crate::protection::Protection;
 use crate::uploads::Uploads;
 
@@ -63,8 +64,8 @@ pub(crate) struct Inner {
     bandwidth: Bandwidth,
     pub(crate) operations: Operations,
     pub(crate) uploads: Uploads,
-    pub(crate) repo: PathBuf,
     pub(crate) dnslink: Dnslink,
+    pub(crate) repo: PathBuf,
 }
 
 impl Node {
@@ -84,13 +85,11 @@ impl Node {
     ) -> Result<Self> {
         store.validate()?;
         config.validate()?;
-        let metrics = Metrics::register(registry)?;
         let (verify_on_read, read_only) = (store.verify_on_read, store.read_only);
         let (path, holder, cache) = (repo.to_owned(), holder.to_owned(), config.cache.clone());
         let opened = tokio::task::spawn_blocking(move || {
             if !read_only {
-                fs::create_dir_all(&path)
-                    .map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))?;
+                make_repo(&path)?;
             }
             let (pack, pins) = match store.engine {
                 Engine::Memory => (None, Pins::in_memory()?),
@@ -111,21 +110,49 @@ impl Node {
                     (Some(pack), pins)
                 }
             };
-            let absolute = fs::canonicalize(&path)
-                .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
-            let identity = if read_only { Identity::open_read_only(&path)? } else { Identity::open(&path)? };
-            Ok((pack, pins, identity, absolute))
+            let engine: Arc<dyn BlockStore> = match &pack {
+                Some(pack) => Arc::new(pack.clone()),
+                None => Arc::new(MemoryStore::default()),
+            };
+            let repo = Repo::open(&path, read_only)?;
+            Ok(Opened { engine, pack, pins, repo, verify_on_read, read_only })
         });
-        let (pack, pins, identity, repo) =
-            opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        let engine: Arc<dyn BlockStore> = match &pack {
-            Some(pack) => Arc::new(pack.clone()),
-            None => Arc::new(MemoryStore::default()),
-        };
+        let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
+        Self::assemble(opened, config, registry)
+    }
+
+    /// A node over an engine of the caller's own, which keeps the contracts of [`BlockStore`]. The repo at `repo`, which is
+    /// made where it does not exist, holds everything but the blocks: pins, the key, unfinished uploads.
+    ///
+    /// # Errors
+    /// What the file system says, with the path; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when another process has
+    /// the pins.
+    pub async fn over(
+        engine: Arc<dyn BlockStore>,
+        repo: &Path,
+        config: NodeConfig,
+        registry: &Registry,
+    ) -> Result<Self> {
+        config.validate()?;
+        let path = repo.to_owned();
+        let opened = tokio::task::spawn_blocking(move || {
+            make_repo(&path)?;
+            let (pins, repo) = (Pins::open(&path)?, Repo::open(&path, false)?);
+            Ok(Opened { engine, pack: None, pins, repo, verify_on_read: false, read_only: false })
+        });
+        let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
+        Self::assemble(opened, config, registry)
+    }
+
+    fn assemble(opened: Opened, config: NodeConfig, registry: &Registry) -> Result<Self> {
+        let Opened { engine, pack, pins, repo, verify_on_read, read_only } = opened;
+        let Repo { path: repo, identity } = repo;
+        let metrics = Metrics::register(registry)?;
+        let patience = Patience::new(config.retrieval.timeout, &metrics.refusals);
         let protection = Protection::default();
         let inner = Inner {
             mappings: engine.mappings(),
-            store: Arc::new(Metered::new(engine, metrics.clone(), protection.clone())),
+            store: Arc::new(Metered::new(engine, patience, metrics.clone(), protection.clone())),
             pack,
             paths: (config.cache.enabled && !verify_on_read).then(|| PathCache::new(&config.cache)),
             verify_on_read,
@@ -133,6 +160,7 @@ impl Node {
             pins,
             protection,
             collecting: Mutex::new(()),
+            dnslink: Dnslink::new(&config.dnslink)?,
             imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
             whole_bodies: Arc::new(Semaphore::new(WHOLE_BODIES_KIB as usize)),
             config,
@@ -160,7 +188,6 @@ impl Node {
     }
 
     /// The configuration that the node was opened with.
-            dnslink: Dnslink::new(&config.dnslink)?,
     #[must_use]
     pub fn config(&self) -> &NodeConfig {
         &self.inner.config
@@ -294,6 +321,37 @@ impl Node {
         let room = room.map_err(full)?.map_err(|e| Error::internal("the node is closed").with_source(e))?;
         Ok(Room { _permit: room })
     }
+}
+
+/// What a node is put together of.
+struct Opened {
+    engine: Arc<dyn BlockStore>,
+    /// The engine once more, where it is this one.
+    pack: Option<PackStore>,
+    pins: Pins,
+    repo: Repo,
+    verify_on_read: bool,
+    read_only: bool,
+}
+
+/// What a repo holds beside blocks and pins.
+struct Repo {
+    /// Absolute, and without symlinks.
+    path: PathBuf,
+    identity: Identity,
+}
+
+impl Repo {
+    fn open(path: &Path, read_only: bool) -> Result<Self> {
+        let absolute = fs::canonicalize(path)
+            .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
+        let identity = if read_only { Identity::open_read_only(path)? } else { Identity::open(path)? };
+        Ok(Self { path: absolute, identity })
+    }
+}
+
+fn make_repo(path: &Path) -> Result<()> {
+    fs::create_dir_all(path).map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))
 }
 
 /// Opens the pins beside a store in `dir`.

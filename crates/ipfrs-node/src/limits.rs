@@ -1,0 +1,183 @@
+//! Limits of requests: which there are, how often each struck, and the longest wait for a block.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use ipfrs_core::{Error, ErrorKind, Result};
+use prometheus::{IntCounter, IntCounterVec};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use crate::Node;
+
+/// How blocks are got from the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetrievalConfig {
+    /// The longest wait for the next block, above zero (`gateway.retrieval_timeout_seconds`).
+    pub timeout: Duration,
+}
+
+impl Default for RetrievalConfig {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(30) }
+    }
+}
+
+/// What requests are refused for, or broken off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// A block did not come in time (`gateway.retrieval_timeout_seconds`).
+    RetrievalTimeout,
+    /// The whole request took too long (`gateway.max_request_seconds`).
+    RequestTime,
+    /// There were too many requests at the same time (`gateway.max_concurrent_requests`).
+    ConcurrentRequests,
+    /// The client took nothing of its answer for too long (`server.write_timeout_seconds`).
+    WriteTimeout,
+    /// The content is larger than what is served in a form that cannot be verified (`gateway.max_deserialized_bytes`).
+    DeserializedBytes,
+    /// A range was asked of a file that is too large for that (`gateway.max_range_request_bytes`).
+    RangeRequestBytes,
+    /// A DAG, a block or a path is over one of the bounds of [`ipfrs_core::limits`].
+    Dag,
+}
+
+impl Limit {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::RetrievalTimeout,
+        Self::RequestTime,
+        Self::ConcurrentRequests,
+        Self::WriteTimeout,
+        Self::DeserializedBytes,
+        Self::RangeRequestBytes,
+        Self::Dag,
+    ];
+
+    /// The name in metrics: that of the key, without section and unit.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RetrievalTimeout => "retrieval_timeout",
+            Self::RequestTime => "max_request",
+            Self::ConcurrentRequests => "max_concurrent_requests",
+            Self::WriteTimeout => "write_timeout",
+            Self::DeserializedBytes => "max_deserialized",
+            Self::RangeRequestBytes => "max_range_request",
+            Self::Dag => "dag",
+        }
+    }
+}
+
+/// How often each limit struck. Cloning shares the counts.
+#[derive(Debug, Clone)]
+pub(crate) struct Refusals(IntCounterVec);
+
+impl Refusals {
+    /// Counts in `family`, whose label is the limit.
+    pub(crate) fn new(family: IntCounterVec) -> Self {
+        for limit in Limit::ALL {
+            family.with_label_values(&[limit.name()]);
+        }
+        Self(family)
+    }
+
+    fn counter(&self, limit: Limit) -> IntCounter {
+        self.0.with_label_values(&[limit.name()])
+    }
+
+    /// Counts a failure, where it is one over a bound of DAGs.
+    pub(crate) fn note(&self, error: &Error) {
+        if error.kind() == ErrorKind::TooLarge {
+            self.counter(Limit::Dag).inc();
+        }
+    }
+}
+
+impl Node {
+    /// Counts that a limit which a front-end keeps has struck.
+    pub fn count_refusal(&self, limit: Limit) {
+        self.inner.metrics.refusals.counter(limit).inc();
+    }
+}
+
+/// How long whoever asks the store for blocks waits for the next one.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    longest: Duration,
+    struck: IntCounter,
+}
+
+impl Patience {
+    pub(crate) fn new(longest: Duration, refusals: &Refusals) -> Self {
+        Self { longest, struck: refusals.counter(Limit::RetrievalTimeout) }
+    }
+
+    /// What `answer` gives. What is there at once, as blocks in memory are, costs no timer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Timeout`] when it takes too long; `what` names it.
+    pub(crate) async fn wait<T>(
+        &self,
+        what: impl Fn() -> String,
+        answer: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let mut answer = pin!(answer);
+        if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+            return done;
+        }
+        timeout(self.longest, answer).await.unwrap_or_else(|_| Err(self.over(&what())))
+    }
+
+    /// The same items, each within the time.
+    pub(crate) fn stream<T: 'static>(&self, items: BoxStream<'static, Result<T>>) -> Patient<T> {
+        Patient { items: Some(items), patience: self.clone(), deadline: None }
+    }
+
+    fn over(&self, what: &str) -> Error {
+        self.struck.inc();
+        let seconds = self.longest.as_secs();
+        let limit = format!("gateway.retrieval_timeout_seconds = {seconds}");
+        let remedy = "try again later; if the disk is this slow as a rule, set the limit higher";
+        Error::new(ErrorKind::Timeout, format!("{what} did not come from the store in {seconds} s ({limit}): {remedy}"))
+    }
+}
+
+/// How late a deadline may be noticed: who looks later than this was not waiting for the store meanwhile.
+const NOTICED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Blocks that are waited for so long and no longer; made by [`Patience::stream`].
+pub(crate) struct Patient<T> {
+    /// `None` after a failure.
+    items: Option<BoxStream<'static, Result<T>>>,
+    patience: Patience,
+    /// While an item is waited for.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<T: 'static> Stream for Patient<T> {
+    type Item = Result<T>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let Some(items) = &mut this.items else { return Poll::Ready(None) };
+        if let Poll::Ready(item) = items.poll_next_unpin(cx) {
+            this.deadline = None;
+            return Poll::Ready(item);
+        }
+        let longest = this.patience.longest;
+        let deadline = this.deadline.get_or_insert_with(|| Box::pin(sleep(longest)));
+        while deadline.as_mut().poll(cx).is_ready() {
+            // Engines work when they are polled: a client that took nothing for a while has kept this one from working.
+            if deadline.deadline().elapsed() <= NOTICED_WITHIN {
+                this.items = None;
+                return Poll::Ready(Some(Err(this.patience.over("a block"))));
+            }
+            deadline.as_mut().reset(Instant::now() + longest);
+        }
+        Poll::Pending
+    }
+}
