@@ -1,0 +1,190 @@
+//! Keys: vectors of the libp2p specification, keys that Kubo and OpenSSL wrote, and what must be refused.
+
+use ipfrs_core::ErrorKind;
+use ipfrs_ipns::{KeyType, Name, PrivateKey, PublicKey};
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+/// Private and public keys of the peer ID specification of libp2p.
+const SPECIFIED: [(KeyType, &str, &str); 3] = [
+    (
+        KeyType::Ed25519,
+        "080112407e0830617c4a7de83925dfb2694556b12936c477a0e1feb2e148ec9da60fee7d\
+         1ed1e8fae2c4a144b8be8fd4b47bf3d3b34b871c3cacf6010f0e42d474fce27e",
+        "080112201ed1e8fae2c4a144b8be8fd4b47bf3d3b34b871c3cacf6010f0e42d474fce27e",
+    ),
+    (
+        KeyType::Secp256k1,
+        "0802122053dadf1d5a164d6b4acdb15e24aa4c5b1d3461bdbd42abedb0a4404d56ced8fb",
+        "08021221037777e994e452c21604f91de093ce415f5432f701dd8cd1a7a6fea0e630bfca99",
+    ),
+    (
+        KeyType::Ecdsa,
+        "08031279307702010104203e5b1fe9712e6c314942a750bd67485de3c1efe85b1bfb520ae8f9ae3dfa4a4c\
+         a00a06082a8648ce3d030107a14403420004de3d300fa36ae0e8f5d530899d83abab44abf3161f162a4bc901d8e6ecda020e\
+         8b6d5f8da30525e71d6851510c098e5c47c646a597fb4dcec034e9f77c409e62",
+        "0803125b3059301306072a8648ce3d020106082a8648ce3d03010703420004de3d300fa36ae0e8f5d530899d83abab44abf316\
+         1f162a4bc901d8e6ecda020e8b6d5f8da30525e71d6851510c098e5c47c646a597fb4dcec034e9f77c409e62",
+    ),
+];
+
+/// Keys that Kubo 0.44 exported, in PEM and (where it is short) as protobuf, with the names that it gave them.
+const FROM_KUBO: [(KeyType, &str, Option<&str>, &str); 4] = [
+    (
+        KeyType::Ed25519,
+        include_str!("keys/ed25519.pem"),
+        Some(
+            "08011240e1ab94b0be83e4b71d286e5701024dbba048394a912a0d5bd7762139314fda70\
+             ea676836214de0034dd3c7bd8c2e98870bbd726692fef05472e391c2988624c0",
+        ),
+        "k51qzi5uqu5dm0wsiwt328k2m7h2157b3kl5lkurq7xmg9flhqynqam2ymkxj4",
+    ),
+    (
+        KeyType::Secp256k1,
+        include_str!("keys/secp256k1.pem"),
+        Some("08021220e19b4adc42c455dca0bddcc7ca0147e3ad3da067963508d7b5d9b027d1b1bd9d"),
+        "kzwfwjn5ji4pupup89dwih7g6d74oe9ndy4gfdqb43g23gkxzhpuc3to7v3gyjs",
+    ),
+    (
+        KeyType::Ecdsa,
+        include_str!("keys/ecdsa.pem"),
+        Some(
+            "0803127930770201010420117e3fc030ce93f820e94fa240187a1a63fe664d2199bf82c2d53d5bd2b8c3e0\
+             a00a06082a8648ce3d030107a14403420004e91e7e080548b16cb44734e6e6740f086a92f7173eca34bee1f3b0f341e34929\
+             8b5890983ee4847096f633204d73703f9213f15dbd79c745a35470b9ce0575be",
+        ),
+        "k2k4r8krnzlnry1bqv9j19370pqrfv9ajsx65jqswk04ha2had7dj7kf",
+    ),
+    (KeyType::Rsa, include_str!("keys/rsa.pem"), None, "k2k4r8p4ggykdzhp5n3pq65gl6tf07kiel69y5m67yv8g99inck0natf"),
+];
+
+#[test]
+fn the_vectors_of_the_specification_hold() {
+    for (key_type, private, public) in SPECIFIED {
+        let key = PrivateKey::from_protobuf(&bytes(private)).unwrap();
+        assert_eq!(key.key_type(), key_type);
+        assert_eq!(key.public().to_protobuf(), bytes(public), "{key_type}");
+        assert_eq!(*key.to_protobuf().unwrap(), bytes(private), "{key_type}");
+        assert_eq!(&PublicKey::from_protobuf(&bytes(public)).unwrap(), key.public());
+    }
+}
+
+#[test]
+fn keys_of_kubo_have_its_names_and_are_written_as_it_writes_them() {
+    for (key_type, pem, protobuf, name) in FROM_KUBO {
+        let key = PrivateKey::from_pem(pem.as_bytes()).unwrap();
+        assert_eq!(key.key_type(), key_type);
+        assert_eq!(Name::of(key.public()).to_string(), name);
+        assert_eq!(*key.to_pem().unwrap(), pem, "{key_type}");
+        if let Some(protobuf) = protobuf {
+            assert_eq!(*key.to_protobuf().unwrap(), bytes(protobuf), "{key_type}");
+        }
+    }
+}
+
+#[test]
+fn the_rsa_message_holds_pkcs1() {
+    let key = PrivateKey::from_pem(include_bytes!("keys/rsa.pem")).unwrap();
+    assert_eq!(*key.to_protobuf().unwrap(), include_bytes!("keys/rsa.protobuf"));
+}
+
+#[test]
+fn every_type_signs_verifies_and_comes_back_from_both_forms() {
+    for key_type in [KeyType::Ed25519, KeyType::Rsa, KeyType::Secp256k1, KeyType::Ecdsa] {
+        let key = PrivateKey::generate(key_type, None).unwrap();
+        let other = PrivateKey::generate(key_type, None).unwrap();
+        assert_ne!(key.public(), other.public());
+        let again = PrivateKey::from_protobuf(&key.to_protobuf().unwrap()).unwrap();
+        let once_more = PrivateKey::from_pem(again.to_pem().unwrap().as_bytes()).unwrap();
+        let public = PublicKey::from_protobuf(&key.public().to_protobuf()).unwrap();
+        for signer in [&key, &again, &once_more] {
+            let signature = signer.sign(b"message").unwrap();
+            public.verify(b"message", &signature).unwrap();
+            assert_eq!(public.verify(b"massage", &signature).unwrap_err().kind(), ErrorKind::Corrupt);
+            assert!(other.public().verify(b"message", &signature).is_err());
+            assert!(public.verify(b"message", &signature[1..]).is_err());
+        }
+    }
+}
+
+#[test]
+fn signatures_of_secp256k1_have_a_low_s() {
+    // The half of the order begins with 7f: an `s` of 33 bytes, or of 32 that begin with more, is a high one.
+    let key = PrivateKey::generate(KeyType::Secp256k1, None).unwrap();
+    for message in 0..32_u8 {
+        let signature = key.sign(&[message]).unwrap();
+        let s = 4 + usize::from(signature[3]) + 2;
+        assert!(signature.len() - s <= 32, "{signature:?}");
+    }
+}
+
+#[test]
+fn the_older_form_of_ed25519_is_taken_when_its_copies_agree() {
+    let (_, private, public) = SPECIFIED[0];
+    let mut old = bytes(private);
+    old[3] = 96;
+    old.extend_from_slice(&bytes(public)[4..]);
+    assert_eq!(PrivateKey::from_protobuf(&old).unwrap().public().to_protobuf(), bytes(public));
+    old[99] ^= 1;
+    assert!(PrivateKey::from_protobuf(&old).is_err());
+}
+
+#[test]
+fn unsound_keys_are_refused() {
+    let (_, private, public) = SPECIFIED[0];
+    let (private, public) = (bytes(private), bytes(public));
+    let changed = |message: &[u8], at: usize, to: u8| {
+        let mut message = message.to_vec();
+        message[at] = to;
+        message
+    };
+    for message in [
+        // No message, an unknown type, a wrong length, something behind it.
+        Vec::new(),
+        changed(&public, 1, 4),
+        changed(&public, 3, 0x21),
+        [&public[..], b"\0"].concat(),
+        // The same fields in the other order.
+        [&public[2..], &public[..2]].concat(),
+        // A length in more bytes than it takes.
+        [&public[..3], &[0xa0, 0x00], &public[4..]].concat(),
+        // 32 bytes that are no point of the other curve.
+        changed(&public, 1, 2),
+    ] {
+        assert_eq!(PublicKey::from_protobuf(&message).unwrap_err().kind(), ErrorKind::InvalidInput, "{message:?}");
+    }
+    // The public half is not that of the secret.
+    assert!(PrivateKey::from_protobuf(&changed(&private, 67, 0)).is_err());
+    // Zero is no key of secp256k1.
+    assert!(PrivateKey::from_protobuf(&[&[8, 2, 18, 32][..], &[0; 32]].concat()).is_err());
+    let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMC4=\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    for pem in ["", "MC4CAQAwBQYDK2Vw", "-----BEGIN PRIVATE KEY-----\nMC4=\n-----END PRIVATE KEY-----", encrypted] {
+        assert_eq!(PrivateKey::from_pem(pem.as_bytes()).unwrap_err().kind(), ErrorKind::InvalidInput, "{pem}");
+    }
+    let error = PrivateKey::from_protobuf(FROM_KUBO[0].1.as_bytes()).unwrap_err();
+    assert!(error.message().contains("pem-pkcs8-cleartext"), "{error}");
+}
+
+#[test]
+fn keys_have_the_sizes_of_their_types() {
+    for (key_type, bits) in [(KeyType::Rsa, 1_024), (KeyType::Rsa, 16_384), (KeyType::Ed25519, 2_048)] {
+        let error = PrivateKey::generate(key_type, Some(bits)).unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains(&bits.to_string()), "{error}");
+    }
+    PrivateKey::generate(KeyType::Secp256k1, Some(256)).unwrap();
+    // A key that OpenSSL made, of 1,024 bits.
+    assert!(PublicKey::from_protobuf(include_bytes!("keys/rsa-1024.public")).is_err());
+}
+
+#[test]
+fn what_is_printed_shows_nothing_of_the_secret() {
+    for (_, private, _) in SPECIFIED {
+        let key = PrivateKey::from_protobuf(&bytes(private)).unwrap();
+        let printed = format!("{key:?}");
+        let data = key.to_protobuf().unwrap();
+        let secret = format!("{:?}", &data[10..20]);
+        assert!(printed.starts_with("PrivateKey") && !printed.contains(secret.trim_matches(['[', ']'])), "{printed}");
+    }
+}
