@@ -1,5 +1,8 @@
 //! The `[gateway]` section, and all sections of this crate.
 
+mod hosts;
+mod network;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,6 +10,9 @@ use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
 use crate::CompressionConfig;
+pub(crate) use hosts::MAX_LABEL_BYTES;
+pub use hosts::{HostConfig, Namespace};
+pub use network::Network;
 
 /// The sections that the front-end reads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,13 +42,38 @@ pub struct GatewayConfig {
     pub max_ranges: usize,
     /// Seconds that an upload, or the reader of a long command's lines, may pause before it is given up.
     pub upload_idle_seconds: u64,
+    /// Seconds that a request waits for its next block. The Node keeps it.
+    pub retrieval_timeout_seconds: u64,
+    /// Seconds from a request's head to the last byte of its answer.
+    pub max_request_seconds: u64,
+    /// Most requests that are answered at the same time, on all routes.
+    pub max_concurrent_requests: usize,
+    /// Most bytes of content that is served as a file or an archive; 0 for no limit.
+    pub max_deserialized_bytes: u64,
+    /// Most bytes of a file of which ranges are served; 0 for no limit.
+    pub max_range_request_bytes: u64,
     /// Where domains lead without DNS being asked: content paths by domain. The Node reads them.
     pub dnslink: BTreeMap<String, String>,
+    /// What is served under which host name. A `*` stands for any one label.
+    pub hosts: BTreeMap<String, HostConfig>,
+    /// Who is believed what `X-Forwarded-Host` and `X-Forwarded-Proto` say.
+    pub trusted_proxies: Vec<Network>,
 }
 
 impl Default for GatewayConfig {
     fn default() -> Self {
-        Self { max_ranges: 32, upload_idle_seconds: 60, dnslink: BTreeMap::new() }
+        Self {
+            max_ranges: 32,
+            upload_idle_seconds: 60,
+            retrieval_timeout_seconds: 30,
+            max_request_seconds: 3_600,
+            max_concurrent_requests: 4_096,
+            max_deserialized_bytes: 0,
+            max_range_request_bytes: 0,
+            dnslink: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            trusted_proxies: Vec::new(),
+        }
     }
 }
 
@@ -64,6 +95,15 @@ impl GatewayConfig {
             let given = self.upload_idle_seconds;
             return Err(Error::invalid(format!("gateway.upload_idle_seconds = {given}: accepted are 1 to 86400")));
         }
-        Ok(())
+        for (key, given, most) in [
+            ("retrieval_timeout_seconds", self.retrieval_timeout_seconds, 86_400),
+            ("max_request_seconds", self.max_request_seconds, 31_536_000),
+            ("max_concurrent_requests", self.max_concurrent_requests as u64, 1_000_000),
+        ] {
+            if !(1..=most).contains(&given) {
+                return Err(Error::invalid(format!("gateway.{key} = {given}: accepted are 1 to {most}")));
+            }
+        }
+        hosts::validate(&self.hosts)
     }
 }

@@ -10,6 +10,7 @@ mod error;
 mod gateway;
 mod health;
 mod lifecycle;
+mod limits;
 mod metrics;
 mod origin;
 mod request_id;
@@ -19,7 +20,7 @@ mod service;
 mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
-pub use config::{GatewayConfig, HttpConfig};
+pub use config::{GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
 pub use lifecycle::Lifecycle;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};

@@ -231,6 +231,8 @@ impl Settings {
     fn locate(&self, error: Error) -> Error {
         let name = error.message().split(' ').next().unwrap_or_default();
         let found = name.split_once('.').and_then(|(section, key)| {
+            // Of a key that is a table, the message may name an entry.
+            let key = key.split('.').next().unwrap_or(key);
             self.by_key.iter().find(|((a, b), _)| *a == section && *b == key).map(|(_, setting)| &setting.origin)
         });
         match found {

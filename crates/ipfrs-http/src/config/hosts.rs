@@ -1,0 +1,99 @@
+//! `[gateway.hosts]`: the names under which a gateway is reached, and what each of them serves.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipfrs_core::{Error, Result};
+use serde::Deserialize;
+
+/// Longest label of a host name (RFC 1035, 2.3.4).
+pub(crate) const MAX_LABEL_BYTES: usize = 63;
+
+/// What stands first in a content path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum Namespace {
+    /// Content by its ID.
+    #[serde(rename = "/ipfs")]
+    Ipfs,
+    /// Content by a name that leads to it.
+    #[serde(rename = "/ipns")]
+    Ipns,
+}
+
+impl Namespace {
+    /// As it stands in a path and in a host name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ipfs => "ipfs",
+            Self::Ipns => "ipns",
+        }
+    }
+
+    /// The one that `/ipfs/...` or `/ipns/...` begins with.
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
+        let first = path.strip_prefix('/')?.split('/').next()?;
+        [Self::Ipfs, Self::Ipns].into_iter().find(|namespace| namespace.as_str() == first)
+    }
+}
+
+/// What a gateway serves under one host name (`[gateway.hosts."example.com"]`).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HostConfig {
+    /// Give each root an origin of its own, `{cid}.ipfs.{host}`, and redirect from paths to it.
+    pub subdomains: bool,
+    /// Write DNSLink names as one label, `en-wikipedia--on--ipfs-org.ipns.{host}`, so that one certificate fits all. Over
+    /// HTTPS that is always so.
+    pub inline_dnslink: bool,
+    /// What is served; what is not in the list is not found.
+    pub paths: Vec<Namespace>,
+    /// Whether files and directories are served, or only what a client can verify: blocks, CARs and IPNS records.
+    pub deserialized: bool,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            subdomains: false,
+            inline_dnslink: false,
+            paths: vec![Namespace::Ipfs, Namespace::Ipns],
+            deserialized: true,
+        }
+    }
+}
+
+/// Checks names and what they serve.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the host and what is wrong with it.
+pub(super) fn validate(hosts: &BTreeMap<String, HostConfig>) -> Result<()> {
+    for (name, host) in hosts {
+        let invalid = |why: &str| Error::invalid(format!("gateway.hosts.{name:?}: {why}"));
+        if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return Err(invalid("write the name in lower case"));
+        }
+        if let Ok(address) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
+            if host.subdomains {
+                return Err(invalid("an address has no subdomains: remove subdomains, or use a name"));
+            }
+            if address.is_ipv6() != name.starts_with('[') || address.is_ipv6() != name.ends_with(']') {
+                return Err(invalid("write an IPv6 address in brackets, as in a URL"));
+            }
+            continue;
+        }
+        if name.contains(':') {
+            return Err(invalid("write the name without a port: it is the same on all"));
+        }
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let is_label =
+            |label: &str| label == "*" || ((1..=MAX_LABEL_BYTES).contains(&label.len()) && label.bytes().all(is_plain));
+        if !name.split('.').all(is_label) {
+            return Err(invalid("not a host name: labels of letters, digits and hyphens, or * for any one label"));
+        }
+        if name.split('.').all(|label| label == "*") {
+            return Err(invalid("a name of nothing but * stands for all others: name at least one label"));
+        }
+    }
+    Ok(())
+}
