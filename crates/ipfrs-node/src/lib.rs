@@ -45,7 +45,7 @@ pub use identity::Identity;
 pub use ipfrs_store::{DamagedPack, Mappings, PinMode, PutMode, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
-pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Profile};
+pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Profile, leads_nowhere};
 pub use limits::{Limit, RetrievalConfig};
 pub use listing::{Listed, ListedKind};
 pub use metrics::CacheMeter;

@@ -24,4 +24,4 @@ pub use import::{
 pub use ipld::links;
 pub use list::entries;
 pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};
-pub use resolve::{Resolved, resolve};
+pub use resolve::{Resolved, leads_nowhere, resolve};

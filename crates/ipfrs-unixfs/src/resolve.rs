@@ -1,5 +1,8 @@
 //! From a root and a path to a block.
 
+use std::error::Error as _;
+use std::fmt;
+
 use bytes::Bytes;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
@@ -25,6 +28,25 @@ pub struct Resolved {
     pub remainder: Vec<String>,
 }
 
+/// The cause of an error about a path that leads nowhere, although all blocks on its way are there: see [`leads_nowhere`].
+#[derive(Debug)]
+struct NoSuchLink;
+
+impl fmt::Display for NoSuchLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the last block on the way has no such link")
+    }
+}
+
+impl std::error::Error for NoSuchLink {}
+
+/// Whether a path failed to [resolve] because it does not exist. Where a block of its way is not here, nobody knows
+/// whether it does.
+#[must_use]
+pub fn leads_nowhere(error: &Error) -> bool {
+    error.source().is_some_and(|cause| cause.is::<NoSuchLink>())
+}
+
 /// Follows `segments`, names without slashes, from `root`: through the entries of directories, the named links of dag-pb
 /// blocks that are not UnixFS, and the keys, list indices and links of dag-cbor and dag-json.
 ///
@@ -44,7 +66,8 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
     let mut roots = vec![cid];
     let mut rest = segments;
     while let Some(segment) = rest.first() {
-        let missing = |segment| Error::not_found(format!("no link named {segment:?} under {cid}"));
+        let missing =
+            |segment| Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(NoSuchLink);
         if matches!(cid.codec(), codec::DAG_CBOR | codec::DAG_JSON) {
             match follow_async(cid, data, rest.to_vec()).await? {
                 (Step::Link { cid: next, used }, _) => (cid, rest) = (next, &rest[used..]),

@@ -8,7 +8,9 @@ use futures::TryStreamExt;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, codec, limits, parse_cid};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
-use ipfrs_unixfs::{Attributes, Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Slot, entries, resolve};
+use ipfrs_unixfs::{
+    Attributes, Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Slot, entries, leads_nowhere, resolve,
+};
 
 use crate::harness::{Memory, import};
 use crate::links::cbor_link;
@@ -63,12 +65,14 @@ async fn what_is_not_there_is_named() {
         ("docs/7.txt/below", format!("no link named \"below\" under {file}")),
     ] {
         let error = resolve(store.as_ref(), &root.cid, &segments(path)).await.unwrap_err();
+        assert!(leads_nowhere(&error));
         assert_eq!((error.kind(), error.to_string()), (ErrorKind::NotFound, message));
     }
     store.remove(&docs.cid);
     let error = resolve(store.as_ref(), &root.cid, &segments("docs/7.txt")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.to_string().contains(&docs.cid.to_string()), "{error}");
+    assert!(!leads_nowhere(&error), "the path may exist");
 }
 
 #[tokio::test]
