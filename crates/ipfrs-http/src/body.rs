@@ -58,7 +58,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Sized<S> {
 }
 
 /// Logs why an answer breaks off after its head was sent: the client cannot be told any more.
-fn broken_off(error: Error) -> Error {
+pub(crate) fn broken_off(error: Error) -> Error {
     tracing::warn!(error = %error, "an answer was broken off after its head was sent");
     error
 }

@@ -17,6 +17,7 @@ use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::body::{Drained, Observed, Patient};
+use crate::limits::{self, Place};
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::router::AppState;
 
@@ -28,6 +29,8 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 pub struct HttpMetrics {
     /// Connections that are open; kept by whoever accepts them.
     pub connections_active: IntGauge,
+    /// Requests that hold a [`Place`].
+    pub(crate) requests_active: IntGauge,
     requests: IntCounterVec,
     duration: HistogramVec,
     request_size: HistogramVec,
@@ -54,6 +57,10 @@ impl HttpMetrics {
             connections_active: registered(
                 registry,
                 IntGauge::new("ipfrs_http_connections_active", "Open HTTP connections"),
+            )?,
+            requests_active: registered(
+                registry,
+                IntGauge::new("ipfrs_http_requests_active", "Requests being answered, to the end of the answer's body"),
             )?,
             requests: registered(registry, IntCounterVec::new(requests, &labels))?,
             duration: histogram(
@@ -82,6 +89,8 @@ type Families = HashMap<String, HashMap<&'static str, Arc<Family>>>;
 #[derive(Debug, Clone)]
 pub(crate) struct Family {
     endpoint: String,
+    /// Whether its requests count among those that are answered at the same time.
+    is_counted: bool,
     method: &'static str,
     requests: IntCounterVec,
     duration: Histogram,
@@ -115,6 +124,7 @@ impl HttpMetrics {
         let labels = [endpoint, method];
         let family = Arc::new(Family {
             endpoint: endpoint.to_owned(),
+            is_counted: limits::is_counted(endpoint),
             method,
             ok: self.requests.with_label_values(&[endpoint, method, StatusCode::OK.as_str()]),
             requests: self.requests.clone(),
@@ -175,13 +185,18 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }
-    let response =
-        AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()));
+    let place = family.is_counted.then(|| Place::take(state));
+    let response = if matches!(place, Some(None)) {
+        limits::too_many(state, &family.endpoint, &id)
+    } else {
+        AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()))
+    };
     let mut response = state.compression.apply(asked, response).await;
     response.headers_mut().insert(X_REQUEST_ID, id);
     family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();
     response.map(|body| {
         Body::new(Observed::new(body, move |bytes| {
+            let _until_then = &place;
             family.response_size.observe(to_f64(bytes));
             family.duration.observe(start.elapsed().as_secs_f64());
         }))

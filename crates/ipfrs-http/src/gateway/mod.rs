@@ -28,7 +28,7 @@ use ipfrs_node::{Object, ObjectKind};
 use crate::body::{header_text, unknown_length};
 use crate::compression::Representation;
 use crate::error::{GatewayError, method_not_allowed};
-use crate::metrics;
+use crate::{limits, metrics};
 use crate::router::AppState;
 use codec::Codec;
 use payload::Payload;
@@ -55,7 +55,7 @@ pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> R
     let answer = |request| {
         let answer = answer(state.clone(), request);
         async {
-            let mut response = answer.await;
+            let mut response = limits::in_time(&state, answer).await;
             cors::add(response.headers_mut());
             response
         }
@@ -160,6 +160,8 @@ async fn deserialised(
     file: Payload,
     name: Option<&str>,
 ) -> Result<Response> {
+    limits::check_size(state, file.size())?;
+    limits::check_range(state, headers, file.size())?;
     let mut answer = Answer::new(state, request, etag_of, etag(etag_of, ""));
     let content_type = match (name.and_then(content_type::by_name), etag_of.facts.content_type.get()) {
         (Some(by_name), _) => by_name,

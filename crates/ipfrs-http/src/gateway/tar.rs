@@ -7,11 +7,12 @@ use futures::StreamExt;
 use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::Result;
-use ipfrs_node::Object;
+use ipfrs_node::{Object, ObjectKind};
 
 use super::request::GatewayRequest;
 use super::{Answer, disposition, etag};
 use crate::body::{Chunked, Sized, begun, gathered, unknown_length};
+use crate::limits;
 use crate::router::AppState;
 
 /// An archive of a file, directory or symlink, which unpacks to something that is called as its content ID.
@@ -36,6 +37,9 @@ pub(super) async fn archive(
     if let Some(settled) = answer.settled(headers, None) {
         return Ok(settled);
     }
+    if let ObjectKind::File(file) = &object.kind {
+        limits::check_size(state, file.size())?;
+    }
     let archive = state.node.archive(&object, &object.cid.to_string()).await?;
     if let Some(length) = archive.length {
         answer.set(CONTENT_LENGTH, HeaderValue::from(length));
@@ -44,7 +48,10 @@ pub(super) async fn archive(
         (true, Some(_)) => Body::empty(),
         (true, None) => unknown_length(),
         (false, Some(length)) => Sized::body(begun(gathered(archive.pieces).boxed()).await?, length),
-        (false, None) => Chunked::body(begun(gathered(archive.pieces).boxed()).await?, false),
+        (false, None) => {
+            let pieces = gathered(limits::bounded(state, archive.pieces));
+            Chunked::body(begun(pieces.boxed()).await?, false)
+        }
     };
     Ok(answer.into_response(StatusCode::OK, body))
 }

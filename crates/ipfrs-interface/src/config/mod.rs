@@ -3,10 +3,13 @@
 mod keys;
 mod settings;
 
+use std::time::Duration;
+
 use ipfrs_core::Result;
 use ipfrs_http::{CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_node::{
-    BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig, StoreConfig, StreamingConfig, UploadConfig,
+    BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig, RetrievalConfig, StoreConfig,
+    StreamingConfig, UploadConfig,
 };
 
 use crate::{LogConfig, ServerConfig};
@@ -104,6 +107,7 @@ impl Config {
             streaming: self.streaming.clone(),
             upload: self.upload.clone(),
             dnslink: self.gateway.dnslink.clone(),
+            retrieval: RetrievalConfig { timeout: Duration::from_secs(self.gateway.retrieval_timeout_seconds) },
         }
     }
 }
