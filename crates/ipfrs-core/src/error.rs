@@ -10,6 +10,8 @@ use std::fmt;
 pub enum ErrorKind {
     /// The named block, path or resource does not exist here.
     NotFound,
+    /// A name leads to no content: it has no valid record and no DNSLink.
+    Unresolvable,
     /// The request is malformed; sending it again unchanged will fail again.
     InvalidInput,
     /// Well-formed, but asks for something that this build does not do.
@@ -26,6 +28,8 @@ pub enum ErrorKind {
     Conflict,
     /// Was here and will not come back.
     Gone,
+    /// Is not given out for legal reasons.
+    LegalReasons,
     /// The operation did not end in its time.
     Timeout,
     /// A part that is needed is not there now; try again later.
@@ -44,6 +48,7 @@ impl ErrorKind {
     pub fn code(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
+            Self::Unresolvable => "unresolvable",
             Self::InvalidInput => "invalid_input",
             Self::Unsupported => "unsupported",
             Self::TooLarge => "too_large",
@@ -52,6 +57,7 @@ impl ErrorKind {
             Self::RateLimited => "rate_limited",
             Self::Conflict => "conflict",
             Self::Gone => "gone",
+            Self::LegalReasons => "legal_reasons",
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",
             Self::Corrupt => "corrupt",

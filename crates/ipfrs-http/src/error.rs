@@ -18,6 +18,8 @@ use crate::request_id::RequestId;
 pub(crate) fn status(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        // As boxo: what is asked for may well exist, so that nobody is to remember that it does not.
+        ErrorKind::Unresolvable => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
         ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
         ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -26,6 +28,7 @@ pub(crate) fn status(kind: ErrorKind) -> StatusCode {
         ErrorKind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
         ErrorKind::Conflict => StatusCode::CONFLICT,
         ErrorKind::Gone => StatusCode::GONE,
+        ErrorKind::LegalReasons => StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS,
         ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
@@ -35,7 +38,7 @@ pub(crate) fn status(kind: ErrorKind) -> StatusCode {
 
 /// Logs what the operator must see; what a client did wrong is the client's to see.
 fn log(error: &Error, status: StatusCode) {
-    if status.is_server_error() && !matches!(error.kind(), ErrorKind::Unsupported) {
+    if status.is_server_error() && !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unresolvable) {
         let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
         tracing::error!(kind = %error.kind(), %error, cause, "a request failed");
     }
@@ -48,6 +51,17 @@ fn finish(mut response: Response, status: StatusCode) -> Response {
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
+    response
+}
+
+/// Why a gateway's answer failed: goes with its text as an extension, so that a browser may be shown a page instead.
+#[derive(Debug, Clone)]
+pub(crate) struct Reason(pub(crate) String);
+
+/// A failed answer: its reason as text.
+pub(crate) fn refused(status: StatusCode, reason: String) -> Response {
+    let mut response = finish(format!("{reason}\n").into_response(), status);
+    response.extensions_mut().insert(Reason(reason));
     response
 }
 
@@ -65,7 +79,7 @@ impl IntoResponse for GatewayError {
     fn into_response(self) -> Response {
         let status = status(self.0.kind());
         log(&self.0, status);
-        finish(format!("{}\n", self.0).into_response(), status)
+        refused(status, self.0.to_string())
     }
 }
 
@@ -122,11 +136,13 @@ fn rpc_status(kind: ErrorKind) -> (StatusCode, u8) {
         ErrorKind::RateLimited => (StatusCode::TOO_MANY_REQUESTS, 3),
         ErrorKind::Forbidden | ErrorKind::Unauthenticated => (StatusCode::FORBIDDEN, 4),
         ErrorKind::NotFound
+        | ErrorKind::Unresolvable
         | ErrorKind::InvalidInput
         | ErrorKind::Unsupported
         | ErrorKind::TooLarge
         | ErrorKind::Conflict
         | ErrorKind::Gone
+        | ErrorKind::LegalReasons
         | ErrorKind::Timeout
         | ErrorKind::Unavailable
         | ErrorKind::Corrupt

@@ -145,7 +145,11 @@ impl Record {
         Ok(())
     }
 
-    fn verify_signature(&self, name: &Name) -> Result<()> {
+    /// As [`verify`](Self::verify), whether the record has expired or not.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what does not hold.
+    pub fn verify_signature(&self, name: &Name) -> Result<()> {
         let key = self.key_of(name)?;
         let message = [V2_PREFIX, self.entry.data()].concat();
         key.verify(&message, self.entry.signature_v2())
@@ -164,8 +168,7 @@ impl Record {
             });
         };
         let key = PublicKey::from_protobuf(embedded)?;
-        // Of the bytes as they are: another encoding of the key is another name.
-        if Name::of(&key) != *name || key.to_protobuf() != embedded {
+        if Name::of(&key) != *name {
             return Err(Error::invalid("its public key is that of another name"));
         }
         Ok(key)

@@ -9,8 +9,9 @@ use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
 use crate::UploadConfig;
+use crate::names::IpnsConfig;
 use crate::limits::RetrievalConfig;
-use crate::names::dnslink::check_configured;
+use crate::names::dnslink::{DnsConfig, check_configured};
 
 /// Everything that the Node reads, by section.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,10 +24,14 @@ pub struct NodeConfig {
     pub concurrency: ConcurrencyConfig,
     /// `[import]`.
     pub import: ImportConfig,
+    /// `[ipns]`.
+    pub ipns: IpnsConfig,
     /// `[streaming]`.
     pub streaming: StreamingConfig,
     /// `[upload]`.
     pub upload: UploadConfig,
+    /// `[dns]`.
+    pub dns: DnsConfig,
     /// `[gateway.dnslink]` and `IPFS_NS_MAP`: where domains lead without DNS being asked.
     pub dnslink: BTreeMap<String, String>,
     /// What `[gateway]` says of getting blocks.
@@ -42,13 +47,15 @@ impl NodeConfig {
         self.batch.validate()?;
         self.cache.validate()?;
         self.concurrency.validate()?;
+        self.ipns.validate()?;
         self.streaming.validate()?;
         self.upload.validate()?;
+        self.dns.validate()?;
         check_configured(&self.dnslink)
     }
 }
 
-fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<()> {
+pub(crate) fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<()> {
     if (least..=most).contains(&value) {
         return Ok(());
     }

@@ -9,6 +9,8 @@ use prometheus::{
 };
 
 use crate::limits::Refusals;
+use crate::names::NameMetrics;
+use crate::names::dnslink::LookupMetrics;
 
 /// Handles of the Node's metrics. Cloning shares them.
 #[derive(Debug, Clone)]
@@ -61,6 +63,10 @@ pub(crate) struct Metrics {
     pub pins: IntGauge,
     /// Collections of garbage.
     pub collections: CollectionMetrics,
+    /// Names that were followed.
+    pub names: NameMetrics,
+    /// DNSLinks that were looked up.
+    pub dnslink: LookupMetrics,
     /// Limits that struck.
     pub refusals: Refusals,
 }
@@ -86,6 +92,9 @@ impl Metrics {
         }
         let hits = r.counters("ipfrs_cache_hits_total", "Cache lookups answered", "cache")?;
         let misses = r.counters("ipfrs_cache_misses_total", "Cache lookups not answered", "cache")?;
+        let cache_size = r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?;
+        let links = cache_meter("dnslink", &hits, &misses, &cache_size);
+        let name_records = cache_meter("name", &hits, &misses, &cache_size);
         Ok(Self {
             blocks_retrieved: r.counter("ipfrs_blocks_retrieved_total", "Blocks read from the store")?,
             blocks_stored: r.counter("ipfrs_blocks_stored_total", "Blocks written to the store")?,
@@ -110,12 +119,14 @@ impl Metrics {
             path_misses: misses.with_label_values(&["path"]),
             cache_hits: hits,
             cache_misses: misses,
-            cache_size: r.gauges("ipfrs_cache_size_bytes", "Approximate size of each cache", "cache")?,
+            cache_size,
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Bytes of the store on disk")?,
             store_faults: r.counter("ipfrs_store_faults_total", "How often bytes of a pack turned out to be gone")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(&r)?,
+            dnslink: LookupMetrics::new(&r.add(LookupMetrics::family())?, links),
+            names: NameMetrics::new(r.add(NameMetrics::family())?, name_records),
             refusals: Refusals::new(r.counters(
                 "ipfrs_refusals_total",
                 "Requests refused or broken off, by the limit that struck",
@@ -203,11 +214,15 @@ pub struct CacheMeter {
 
 impl Metrics {
     pub(crate) fn cache_meter(&self, cache: &str) -> CacheMeter {
-        CacheMeter {
-            hits: self.cache_hits.with_label_values(&[cache]),
-            misses: self.cache_misses.with_label_values(&[cache]),
-            bytes: self.cache_size.with_label_values(&[cache]),
-        }
+        cache_meter(cache, &self.cache_hits, &self.cache_misses, &self.cache_size)
+    }
+}
+
+fn cache_meter(cache: &str, hits: &IntCounterVec, misses: &IntCounterVec, size: &IntGaugeVec) -> CacheMeter {
+    CacheMeter {
+        hits: hits.with_label_values(&[cache]),
+        misses: misses.with_label_values(&[cache]),
+        bytes: size.with_label_values(&[cache]),
     }
 }
 

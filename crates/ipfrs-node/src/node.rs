@@ -15,9 +15,11 @@ use tokio::time::timeout;
 use crate::config::NodeConfig;
 use crate::files::PathCache;
 use crate::identity::Identity;
+use crate::keystore::Keystore;
 use crate::limits::Patience;
 use crate::metered::Metered;
 use crate::metrics::{CacheMeter, Metrics};
+use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::operations::Operations;
 use crate::protection::Protection;
@@ -61,10 +63,13 @@ pub(crate) struct Inner {
     /// One permit for each KiB of bodies that are whole in memory.
     whole_bodies: Arc<Semaphore>,
     identity: Identity,
+    pub(crate) keystore: Keystore,
     bandwidth: Bandwidth,
     pub(crate) operations: Operations,
     pub(crate) uploads: Uploads,
     pub(crate) dnslink: Dnslink,
+    /// The records of IPNS names.
+    pub(crate) names: Names,
     pub(crate) repo: PathBuf,
 }
 
@@ -160,12 +165,14 @@ impl Node {
             pins,
             protection,
             collecting: Mutex::new(()),
-            dnslink: Dnslink::new(&config.dnslink)?,
+            names: Names::new(&repo, &config.ipns, config.cache.enabled),
+            dnslink: Dnslink::new(&config.dnslink, &config.dns, metrics.dnslink.clone())?,
             imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
             whole_bodies: Arc::new(Semaphore::new(WHOLE_BODIES_KIB as usize)),
             config,
             metrics,
             identity,
+            keystore: Keystore::new(&repo),
             bandwidth: Bandwidth::default(),
             operations: Operations::default(),
             uploads: Uploads::new(&repo),
@@ -289,6 +296,7 @@ impl Node {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
         metrics.cache_size.with_label_values(&["location"]).set(gauge(stats.cache_bytes));
+        self.inner.dnslink.measure();
         if let Some(paths) = &self.inner.paths {
             metrics.cache_size.with_label_values(&["path"]).set(gauge(paths.bytes()));
         }

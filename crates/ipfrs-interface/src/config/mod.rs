@@ -8,7 +8,7 @@ use std::time::Duration;
 use ipfrs_core::Result;
 use ipfrs_http::{CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_node::{
-    BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig, RetrievalConfig, StoreConfig,
+    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, RetrievalConfig, StoreConfig,
     StreamingConfig, UploadConfig,
 };
 
@@ -60,8 +60,12 @@ sections! {
     import: ImportConfig,
     /// `[upload]`: bounds of uploads of single files.
     upload: UploadConfig,
+    /// `[ipns]`: records of names.
+    ipns: IpnsConfig,
     /// `[gateway]`: limits of the gateway.
     gateway: GatewayConfig,
+    /// `[dns]`: whom DNSLinks are asked of.
+    dns: DnsConfig,
     /// `[log]`: what is logged, and how.
     log: LogConfig,
 }
@@ -104,8 +108,10 @@ impl Config {
             cache: self.cache.clone(),
             concurrency: self.concurrency.clone(),
             import: self.import.clone(),
+            ipns: self.ipns.clone(),
             streaming: self.streaming.clone(),
             upload: self.upload.clone(),
+            dns: self.dns.clone(),
             dnslink: self.gateway.dnslink.clone(),
             retrieval: RetrievalConfig { timeout: Duration::from_secs(self.gateway.retrieval_timeout_seconds) },
         }

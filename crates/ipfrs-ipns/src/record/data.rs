@@ -24,11 +24,10 @@ impl Data {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         let value: Ipld = serde_ipld_dagcbor::from_slice(bytes)
             .map_err(|e| invalid("its data is no DAG-CBOR").with_source(Error::invalid(e.to_string())))?;
-        let is_canonical = serde_ipld_dagcbor::to_vec(&value).is_ok_and(|again| again == bytes);
-        let Ipld::Map(map) = value else { return Err(invalid("its data is no map")) };
-        if !is_canonical {
-            return Err(invalid("its data is not in the one form that DAG-CBOR has for it"));
+        if !serde_ipld_dagcbor::to_vec(&value).is_ok_and(|again| again == bytes) {
+            return Err(invalid("its data is no DAG-CBOR in its one form"));
         }
+        let Ipld::Map(map) = value else { return Err(invalid("its data is no map")) };
         match number(&map, "ValidityType")? {
             Some(0) => {}
             _ => return Err(invalid("its ValidityType is not EOL (0), the only one that there is")),

@@ -1,5 +1,176 @@
 //! Names that lead to content: those that stand behind `/ipns/`.
 
+mod config;
 pub(crate) mod dnslink;
+mod metrics;
+mod publish;
+mod record;
+mod store;
+mod target;
 
-pub use dnslink::Link;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use ipfrs_core::limits::MAX_PATH_SEGMENTS;
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_ipns::Name;
+
+pub use config::IpnsConfig;
+pub use dnslink::{DnsConfig, Link, ResolverList};
+use dnslink::ascii_domain;
+pub(crate) use metrics::NameMetrics;
+pub use publish::{PublishOptions, PublishedName};
+pub(crate) use record::Names;
+use target::{Target, TargetRoot};
+
+use crate::{ContentPath, Node};
+
+/// Most names that one name may lead through, as in boxo (`namesys.DefaultDepthLimit`).
+const MAX_STEPS: usize = 32;
+
+/// What follows `/ipns/` in a path.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum NameRoot {
+    /// The name of a key: whoever has the key signs records that say where it leads.
+    Key(Name),
+    /// A domain, in ASCII and lower case: its DNSLink says where it leads.
+    Domain(String),
+}
+
+impl NameRoot {
+    /// Reads a name of a key, in any of the forms of [`Name::parse`], or a domain with a dot in it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the text and what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self> {
+        match Name::parse(text) {
+            Ok(name) => Ok(Self::Key(name)),
+            Err(_) if text.contains('.') => ascii_domain(text).map(Self::Domain),
+            Err(e) => Err(Error::invalid(format!("{e}; and a domain has a dot"))),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "key",
+            Self::Domain(_) => "dnslink",
+        }
+    }
+}
+
+impl fmt::Display for NameRoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(name) => name.fmt(f),
+            Self::Domain(domain) => f.write_str(domain),
+        }
+    }
+}
+
+/// Where a name leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedName {
+    /// Where it leads in the end: a path that does not change.
+    pub path: ContentPath,
+    /// How long this holds: the shortest time of all names on the way, and at most `ipns.max_cache_ttl_seconds`. `None`
+    /// where nobody said.
+    pub ttl: Option<Duration>,
+}
+
+impl Node {
+    /// Where a name leads, through at most 32 names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unresolvable`] says which name on the way has no valid record or no DNSLink, leads to no content path, or
+    /// leads back to itself; else as [`Self::ipns_record`] and [`Self::dnslink`].
+    pub async fn resolve_name(&self, name: &NameRoot) -> Result<ResolvedName> {
+        let resolved = self.follow_name(name).await;
+        self.inner.metrics.names.resolved(name.kind(), resolved.as_ref().err());
+        resolved.map_err(|e| Error::new(e.kind(), format!("failed to resolve /ipns/{name}: {}", e.message())).with_source(e))
+    }
+
+    /// Where one name leads by itself, be it to another name: the path as text and how long that holds.
+    ///
+    /// # Errors
+    /// As [`Self::resolve_name`].
+    pub async fn resolve_name_once(&self, name: &NameRoot) -> Result<(String, Option<Duration>)> {
+        let step = self.name_step(name).await?;
+        Ok((step.to_string(), step.ttl))
+    }
+
+    /// The content path that `text` stands for: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or `/ipns/{name}/...`, where
+    /// the name is resolved; and the same as `ipfs://` and `ipns://`.
+    ///
+    /// # Errors
+    /// As [`ContentPath::parse`], [`NameRoot::parse`] and [`Self::resolve_name`].
+    pub async fn content_path(&self, text: &str) -> Result<ContentPath> {
+        let Some(rest) = text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) else {
+            return ContentPath::parse(text);
+        };
+        let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
+        let name = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {text:?}: no name")))?;
+        let name =
+            NameRoot::parse(name).map_err(|e| Error::new(e.kind(), format!("invalid path {text:?}: {}", e.message())))?;
+        let resolved = self.resolve_name(&name).await?.path;
+        let below = resolved.segments().iter().cloned().chain(segments.map(str::to_owned));
+        ContentPath::new(*resolved.root(), below.collect())
+    }
+
+    async fn follow_name(&self, root: &NameRoot) -> Result<ResolvedName> {
+        let mut passed: Vec<NameRoot> = Vec::new();
+        // The names below where the next target ends.
+        let mut below = Vec::new();
+        let mut ttl = None;
+        let mut name = root.clone();
+        loop {
+            if passed.contains(&name) {
+                return Err(unresolvable(format!("/ipns/{name} leads back to itself")));
+            }
+            if passed.len() == MAX_STEPS {
+                return Err(unresolvable(format!("it leads through more than {MAX_STEPS} names")));
+            }
+            let step = self.name_step(&name).await?;
+            ttl = match (ttl, step.ttl) {
+                (Some(one), Some(other)) => Some(Duration::min(one, other)),
+                (one, other) => one.or(other),
+            };
+            let mut segments = step.segments;
+            segments.append(&mut below);
+            below = segments;
+            if below.len() > MAX_PATH_SEGMENTS {
+                return Err(unresolvable(format!("it leads to a path of more than {MAX_PATH_SEGMENTS} segments")));
+            }
+            match step.root {
+                TargetRoot::Content(cid) => return Ok(ResolvedName { path: ContentPath::new(cid, below)?, ttl }),
+                TargetRoot::Name(next) => passed.push(std::mem::replace(&mut name, next)),
+            }
+        }
+    }
+
+    /// Where a name leads by itself.
+    async fn name_step(&self, name: &NameRoot) -> Result<Target> {
+        let config = &self.inner.config.ipns;
+        let (target, ttl) = match name {
+            NameRoot::Key(key) => {
+                let record = self.ipns_record(key).await.map_err(|e| match e.kind() {
+                    ErrorKind::NotFound => unresolvable(e.message()).with_source(e),
+                    _ => e,
+                })?;
+                let ttl = record.lifetime(SystemTime::now(), config.record_ttl());
+                (Target::of_value(record.value()), ttl)
+            }
+            NameRoot::Domain(domain) => {
+                let link = self.dnslink(domain).await?;
+                let link = link.ok_or_else(|| unresolvable(format!("the domain {domain} has no DNSLink")))?;
+                (Target::parse(&link.target), link.ttl)
+            }
+        };
+        let mut target = target.map_err(|e| unresolvable(format!("/ipns/{name} leads nowhere: {}", e.message())))?;
+        target.ttl = Some(ttl.min(config.max_cache_ttl()));
+        Ok(target)
+    }
+}
+
+fn unresolvable(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Unresolvable, message)
+}

@@ -1,0 +1,47 @@
+//! What resolutions of names count.
+
+use ipfrs_core::{Error, ErrorKind};
+use prometheus::{IntCounter, IntCounterVec, Opts};
+
+use crate::CacheMeter;
+
+/// Handles of the metrics of names. Cloning shares them.
+#[derive(Debug, Clone)]
+pub(crate) struct NameMetrics {
+    resolutions: IntCounterVec,
+    /// The cache of records.
+    pub(super) cache: CacheMeter,
+}
+
+impl NameMetrics {
+    /// The family of resolutions, to be registered.
+    pub(crate) fn family() -> prometheus::Result<IntCounterVec> {
+        let opts = Opts::new("ipfrs_name_resolutions_total", "Names that were followed to where they lead");
+        let family = IntCounterVec::new(opts, &["kind", "outcome"])?;
+        for kind in ["key", "dnslink"] {
+            for outcome in ["resolved", "unresolvable", "failed"] {
+                family.with_label_values(&[kind, outcome]);
+            }
+        }
+        Ok(family)
+    }
+
+    pub(crate) fn new(resolutions: IntCounterVec, cache: CacheMeter) -> Self {
+        Self { resolutions, cache }
+    }
+
+    /// Counts a resolution that ended.
+    pub(super) fn resolved(&self, kind: &str, error: Option<&Error>) {
+        let outcome = match error.map(Error::kind) {
+            None => "resolved",
+            Some(ErrorKind::Unresolvable) => "unresolvable",
+            Some(_) => "failed",
+        };
+        self.resolutions.with_label_values(&[kind, outcome]).inc();
+    }
+
+    pub(super) fn looked_up(&self, is_known: bool) {
+        let counter: &IntCounter = if is_known { &self.cache.hits } else { &self.cache.misses };
+        counter.inc();
+    }
+}

@@ -1,0 +1,148 @@
+//! The records of names as the Node gives and takes them.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use ipfrs_core::{Error, Result};
+use ipfrs_ipns::{Name, Record};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio::task::spawn_blocking;
+
+use super::IpnsConfig;
+use super::store::RecordStore;
+use crate::Node;
+
+/// Most bytes of records that are kept in memory.
+const CACHE_BYTES: u64 = 16 * 1024 * 1024;
+/// How many names fit there, about.
+const CACHE_NAMES: usize = 20_000;
+/// What a name takes in memory beside its record, about.
+const NAME_BYTES: u64 = 512;
+/// How many groups of names there are.
+const GROUPS: usize = 256;
+
+/// The records on disk and those in memory.
+#[derive(Debug)]
+pub(crate) struct Names {
+    store: RecordStore,
+    /// `None` where nothing is kept in memory.
+    cache: Option<Cache<Name, Known, ByBytes>>,
+    /// For each group of names, how often one of its records changed: what was read before is not believed afterwards.
+    changes: [AtomicU64; GROUPS],
+    hasher: RandomState,
+}
+
+/// What is known of a name.
+#[derive(Debug, Clone)]
+struct Known {
+    /// Its record, where there is one.
+    record: Option<Record>,
+    /// The changes of its group before the record was read.
+    changes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct ByBytes;
+
+impl Weighter<Name, Known> for ByBytes {
+    fn weight(&self, _: &Name, known: &Known) -> u64 {
+        NAME_BYTES + known.record.as_ref().map_or(0, |record| record.bytes().len() as u64)
+    }
+}
+
+impl Names {
+    pub(crate) fn new(repo: &Path, config: &IpnsConfig, keeps: bool) -> Self {
+        Self {
+            store: RecordStore::new(repo, config.max_records),
+            cache: keeps.then(|| Cache::with_weighter(CACHE_NAMES, CACHE_BYTES, ByBytes)),
+            changes: [const { AtomicU64::new(0) }; GROUPS],
+            hasher: RandomState::new(),
+        }
+    }
+
+    fn changes(&self, name: &Name) -> &AtomicU64 {
+        // The remainder is less than the number of groups.
+        &self.changes[(self.hasher.hash_one(name) % GROUPS as u64) as usize]
+    }
+
+    fn known(&self, name: &Name) -> Option<Option<Record>> {
+        let known = self.cache.as_ref()?.get(name)?;
+        (known.changes == self.changes(name).load(Ordering::Acquire)).then_some(known.record)
+    }
+
+    /// Approximate bytes of the records in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, Cache::weight)
+    }
+}
+
+impl Node {
+    /// The valid record of a name that is stored here. It is verified when it comes in and when it is read from the disk.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) where there is none, or it has expired;
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names a damaged file.
+    pub async fn ipns_record(&self, name: &Name) -> Result<Record> {
+        match self.last_ipns_record(name).await? {
+            None => Err(Error::not_found(format!("no record of the IPNS name {name} is stored here"))),
+            Some(record) if record.is_expired(SystemTime::now()) => Err(Error::not_found(format!(
+                "the record of the IPNS name {name} expired at {}: whoever has its key must publish a new one",
+                record.validity_text()
+            ))),
+            Some(record) => Ok(record),
+        }
+    }
+
+    /// The last record of a name that was stored here, also if it has expired: the next one needs a higher sequence.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names a damaged file.
+    pub async fn last_ipns_record(&self, name: &Name) -> Result<Option<Record>> {
+        let names = &self.inner.names;
+        let known = names.known(name);
+        self.inner.metrics.names.looked_up(known.is_some());
+        if let Some(record) = known {
+            return Ok(record);
+        }
+        let changes = names.changes(name).load(Ordering::Acquire);
+        let (inner, wanted) = (self.inner.clone(), *name);
+        let record = on_disk(move || inner.names.store.get(&wanted)).await?;
+        if let Some(cache) = &names.cache {
+            cache.insert(*name, Known { record: record.clone(), changes });
+            self.inner.metrics.names.cache.bytes.set(i64::try_from(names.bytes()).unwrap_or(i64::MAX));
+        }
+        Ok(record)
+    }
+
+    /// Stores the record of a name durably, if it is valid and no better one is stored: one with a higher sequence, or the
+    /// same and a later end. Storing the same record again is no error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is wrong with the record;
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over 10 KiB; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) where a better
+    /// one is stored; [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) over `ipns.max_records`;
+    /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for a read-only repo.
+    pub async fn put_ipns_record(&self, name: &Name, bytes: Bytes) -> Result<()> {
+        self.check_writable()?;
+        let (inner, name) = (self.inner.clone(), *name);
+        on_disk(move || {
+            let record = Record::parse(bytes)?;
+            record.verify(&name, SystemTime::now())?;
+            let put = inner.names.store.put(&name, &record);
+            // Whatever became of it, and of whoever asked for it.
+            inner.names.changes(&name).fetch_add(1, Ordering::AcqRel);
+            put
+        })
+        .await
+    }
+}
+
+/// Verifying and waiting for a disk are nothing for a runtime worker.
+async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    spawn_blocking(work).await.map_err(|e| Error::internal("work on an IPNS record failed").with_source(e))?
+}

@@ -1,0 +1,131 @@
+//! The records on disk: `<repo>/ipns/{name}.ipns-record`, one file for each name, always whole.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind as Io, Read, Write};
+use std::path::{Path, PathBuf};
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_ipns::{MAX_RECORD_BYTES, Name, Record};
+use parking_lot::Mutex;
+
+/// The directory in the repo.
+const DIRECTORY: &str = "ipns";
+/// How files of records end.
+const EXTENSION: &str = "ipns-record";
+
+/// The directory of records. Its methods wait for the disk.
+#[derive(Debug)]
+pub(super) struct RecordStore {
+    dir: PathBuf,
+    /// Most records.
+    max_records: usize,
+    /// Held while a record is compared with the one that is there and written: then nobody writes an older one over it.
+    /// Holds how many records there are, once somebody has counted.
+    writing: Mutex<Option<usize>>,
+}
+
+impl RecordStore {
+    pub(super) fn new(repo: &Path, max_records: usize) -> Self {
+        Self { dir: repo.join(DIRECTORY), max_records, writing: Mutex::new(None) }
+    }
+
+    fn path(&self, name: &Name) -> PathBuf {
+        self.dir.join(format!("{name}.{EXTENSION}"))
+    }
+
+    /// The record of a name, its signature verified; it may have expired.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] names a file that holds something else, and says what to do.
+    pub(super) fn get(&self, name: &Name) -> Result<Option<Record>> {
+        let path = self.path(name);
+        let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Ok(file) => file.take(MAX_RECORD_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?,
+            Err(e) if e.kind() == Io::NotFound => return Ok(None),
+            Err(e) => return Err(cannot(e)),
+        };
+        let record = Record::parse(bytes).and_then(|record| record.verify_signature(name).map(|()| record));
+        record.map(Some).map_err(|e| {
+            let message =
+                format!("{} is damaged: put the record of the name again, or remove the file", path.display());
+            Error::corrupt(message).with_source(e)
+        })
+    }
+
+    /// Keeps a record, which is valid, unless a better one is kept. It is durable then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] when a better one is kept; [`ErrorKind::RateLimited`] when there are too many; else what the
+    /// file system says.
+    pub(super) fn put(&self, name: &Name, record: &Record) -> Result<()> {
+        let mut writing = self.writing.lock();
+        match self.get(name) {
+            Ok(Some(kept)) if kept.bytes() == record.bytes() => return Ok(()),
+            Ok(Some(kept)) if kept.supersedes(record) => return Err(older(name, record, &kept)),
+            // What is there cannot be believed.
+            Err(e) if e.kind() == ErrorKind::Corrupt => tracing::warn!(error = %e, "a damaged record is replaced"),
+            Ok(_) => {}
+            Err(e) => return Err(e),
+        }
+        self.make_directory()?;
+        let count = match *writing {
+            Some(count) => count,
+            None => self.count()?,
+        };
+        *writing = Some(count);
+        let path = self.path(name);
+        let is_new = !path.exists();
+        if is_new && count >= self.max_records {
+            let what = format!("records of {count} IPNS names are kept (ipns.max_records)");
+            let remedy = format!("raise it, or remove what nobody needs from {}", self.dir.display());
+            return Err(Error::new(ErrorKind::RateLimited, format!("{what}: {remedy}")));
+        }
+        self.write(&path, record).map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))?;
+        *writing = Some(count + usize::from(is_new));
+        Ok(())
+    }
+
+    fn write(&self, path: &Path, record: &Record) -> std::io::Result<()> {
+        // Written whole under another name first: a crash never leaves half a record.
+        let draft = path.with_extension("new");
+        let written = File::create(&draft).and_then(|mut file| {
+            file.write_all(record.bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, path)
+        });
+        if written.is_err() {
+            // Half a draft is of no use to anybody.
+            let _ = fs::remove_file(&draft);
+        }
+        written.and_then(|()| File::open(&self.dir)?.sync_all())
+    }
+
+    fn make_directory(&self) -> Result<()> {
+        let made = match fs::create_dir(&self.dir) {
+            Ok(()) => self.dir.parent().map_or(Ok(()), |repo| File::open(repo)?.sync_all()),
+            Err(e) if e.kind() == Io::AlreadyExists => Ok(()),
+            Err(e) => Err(e),
+        };
+        made.map_err(|e| Error::io(format_args!("cannot make {}", self.dir.display()), e))
+    }
+
+    fn count(&self) -> Result<usize> {
+        let entries =
+            fs::read_dir(&self.dir).map_err(|e| Error::io(format_args!("cannot list {}", self.dir.display()), e))?;
+        Ok(entries.flatten().filter(|entry| entry.path().extension().is_some_and(|ends| ends == EXTENSION)).count())
+    }
+}
+
+fn older(name: &Name, record: &Record, kept: &Record) -> Error {
+    let (given, kept_sequence) = (record.sequence(), kept.sequence());
+    let message = if given == kept_sequence {
+        format!("the record of the IPNS name {name} that is kept has the same sequence {given} and is valid for longer")
+    } else {
+        format!(
+            "a newer record of the IPNS name {name} is kept: its sequence is {kept_sequence}, and that of this one {given}"
+        )
+    };
+    Error::new(ErrorKind::Conflict, message)
+}
