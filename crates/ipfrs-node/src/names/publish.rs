@@ -1,0 +1,147 @@
+//! Publishing: a signed record that says where the name of a key leads.
+
+use std::time::{Duration, SystemTime};
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_ipns::{Name, PrivateKey, Record};
+use tokio::task::spawn_blocking;
+
+use super::NameRoot;
+use super::target::{Target, TargetRoot};
+use crate::Node;
+
+/// How to publish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishOptions {
+    /// The key: what it is called, or its ID. `self` is the identity.
+    pub key: String,
+    /// How long the record is valid; `ipns.record_lifetime_seconds` where it is `None`.
+    pub lifetime: Option<Duration>,
+    /// How long whoever resolved the name may go on using the answer, at most the lifetime; `ipns.record_ttl_seconds`, or
+    /// the lifetime where that is shorter, where it is `None`.
+    pub ttl: Option<Duration>,
+    /// The sequence, higher than that of the last record; the next one where it is `None`.
+    pub sequence: Option<u64>,
+    /// Whether what the name is to lead to must be here.
+    pub must_resolve: bool,
+    /// Whether the record has the fields that implementations before V2 signatures read.
+    pub has_v1: bool,
+}
+
+impl Default for PublishOptions {
+    fn default() -> Self {
+        Self { key: "self".into(), lifetime: None, ttl: None, sequence: None, must_resolve: true, has_v1: true }
+    }
+}
+
+/// What was published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedName {
+    /// The name.
+    pub name: Name,
+    /// Where it leads now: a content path.
+    pub value: String,
+}
+
+impl Node {
+    /// Makes the name of a key lead to `path`: `/ipfs/{cid}/...`, `{cid}/...`, or `/ipns/{name}/...`. The record is durable when
+    /// this returns, and holds for this node at once.
+    ///
+    /// The sequence is the next one where the value is another than that of the last record; a record with the same value
+    /// keeps it, and is valid for longer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for what is no path, and for a lifetime, TTL or sequence out of its range;
+    /// [`ErrorKind::NotFound`] for a key that is not here, and for a path that leads to nothing here, unless that need not be;
+    /// [`ErrorKind::Forbidden`] when the repo is read-only.
+    pub async fn publish_name(&self, path: &str, options: &PublishOptions) -> Result<PublishedName> {
+        self.check_writable()?;
+        let target = target(path)?;
+        let value = target.to_string();
+        let (lifetime, ttl) = self.times(options)?;
+        let (_, key) = self.private_key(&options.key).await?;
+        let name = Name::of(key.public());
+        if matches!(&target.root, TargetRoot::Name(NameRoot::Key(next)) if *next == name) {
+            return Err(Error::invalid(format!("the name {name} cannot lead to itself")));
+        }
+        if options.must_resolve {
+            let path = self.content_path(&value).await?;
+            self.resolve(path).await?;
+        }
+        let validity = SystemTime::now().checked_add(lifetime).ok_or_else(|| {
+            Error::invalid(format!("a lifetime of {} seconds ends after all times", lifetime.as_secs()))
+        })?;
+        // The sequence that is found holds until the record is stored.
+        let _publishing = self.inner.keystore.publishing.lock().await;
+        let last = self.last_ipns_record(&name).await?;
+        let sequence = sequence(last.as_ref(), options.sequence, &value, validity)?;
+        let record = sign(key, value.clone(), sequence, validity, ttl, options.has_v1).await?;
+        self.put_ipns_record(&name, record.bytes().clone()).await?;
+        Ok(PublishedName { name, value })
+    }
+
+    /// How long a record is valid, and how long an answer from it holds.
+    fn times(&self, options: &PublishOptions) -> Result<(Duration, Duration)> {
+        let config = &self.inner.config.ipns;
+        let lifetime = options.lifetime.unwrap_or_else(|| config.record_lifetime());
+        if lifetime.is_zero() {
+            return Err(Error::invalid("the lifetime must be greater than zero"));
+        }
+        let ttl = match options.ttl {
+            Some(ttl) if ttl > lifetime => {
+                return Err(Error::invalid(format!("ttl ({ttl:?}) must not be greater than lifetime ({lifetime:?})")));
+            }
+            Some(ttl) => ttl,
+            None => config.record_ttl().min(lifetime),
+        };
+        Ok((lifetime, ttl))
+    }
+}
+
+/// Reads a content path in any of its forms.
+fn target(path: &str) -> Result<Target> {
+    let schemes = [("ipfs://", "/ipfs/"), ("ipns://", "/ipns/")];
+    let uri = schemes.iter().find_map(|(scheme, root)| Some(format!("{root}{}", path.strip_prefix(scheme)?)));
+    match uri {
+        Some(path) => Target::parse(&path),
+        None if path.starts_with('/') => Target::parse(path),
+        None => Target::parse(&format!("/ipfs/{path}")),
+    }
+}
+
+/// The sequence of the next record.
+fn sequence(last: Option<&Record>, asked: Option<u64>, value: &str, validity: SystemTime) -> Result<u64> {
+    let least = match last {
+        None if asked.is_none() => return Ok(0),
+        None => 1,
+        Some(last) => {
+            let holds_on = last.value().as_ref() == value.as_bytes() && last.validity() < validity;
+            if asked.is_none() && holds_on {
+                return Ok(last.sequence());
+            }
+            last.sequence().checked_add(1).ok_or_else(|| {
+                Error::new(ErrorKind::Conflict, "the name has a record with the highest sequence: use another key")
+            })?
+        }
+    };
+    match asked {
+        Some(asked) if asked < least => {
+            Err(Error::invalid(format!("invalid sequence {asked}: the next record of this name has at least {least}")))
+        }
+        asked => Ok(asked.unwrap_or(least)),
+    }
+}
+
+/// Makes a record. RSA takes milliseconds.
+async fn sign(
+    key: PrivateKey,
+    value: String,
+    sequence: u64,
+    validity: SystemTime,
+    ttl: Duration,
+    has_v1: bool,
+) -> Result<Record> {
+    let create = if has_v1 { Record::create } else { Record::create_v2_only };
+    let signing = spawn_blocking(move || create(&key, &value, sequence, validity, ttl));
+    signing.await.map_err(|e| Error::internal("signing a record failed").with_source(e))?
+}
