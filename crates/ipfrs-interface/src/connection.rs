@@ -1,8 +1,10 @@
 //! Accepting connections and serving HTTP/1.1 and HTTP/2 on them until the daemon drains.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::poll_fn;
 use std::io;
+use std::iter::successors;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +17,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use ipfrs_http::{Answering, Service};
-use ipfrs_node::{Bandwidth, Mappings};
+use ipfrs_node::{Limit, Node};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
 use tokio::net::{TcpListener, TcpStream};
@@ -45,13 +47,13 @@ const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct Connections {
     builder: Builder<TokioExecutor>,
     service: Service,
-    mappings: Option<Mappings>,
-    bandwidth: Bandwidth,
+    node: Node,
     active: IntGauge,
     slots: Arc<Semaphore>,
     tracker: TaskTracker,
     drain: Drain,
     header_timeout: Duration,
+    write_timeout: Duration,
 }
 
 /// A connection that is open: counted, and in its slot, until this is dropped, however it ends.
@@ -83,23 +85,17 @@ struct Drain {
 }
 
 impl Connections {
-    pub(crate) fn new(
-        config: &ServerConfig,
-        service: Service,
-        mappings: Option<Mappings>,
-        bandwidth: Bandwidth,
-        active: IntGauge,
-    ) -> Arc<Self> {
+    pub(crate) fn new(config: &ServerConfig, service: Service, node: Node, active: IntGauge) -> Arc<Self> {
         Arc::new(Self {
             builder: http_builder(config),
             service,
-            mappings,
-            bandwidth,
+            node,
             active,
             slots: Arc::new(Semaphore::new(config.max_connections)),
             tracker: TaskTracker::new(),
             drain: Drain::default(),
             header_timeout: config.header_timeout(),
+            write_timeout: config.write_timeout(),
         })
     }
 
@@ -141,7 +137,8 @@ impl Connections {
         }
         let has_asked = Arc::new(AtomicBool::new(false));
         let front = Front { service: self.service.clone(), has_asked: Arc::clone(&has_asked) };
-        let socket = TokioIo::new(Socket::new(stream, self.mappings.clone(), self.bandwidth.clone()));
+        let socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
+        let socket = TokioIo::new(socket.with_write_timeout(self.write_timeout));
         let mut connection = pin!(self.builder.serve_connection(socket, front));
         let mut started = pin!(self.drain.started.cancelled());
         let mut cut = pin!(self.drain.cut.cancelled());
@@ -153,7 +150,7 @@ impl Connections {
             loop {
                 if let Poll::Ready(end) = connection.as_mut().poll(cx) {
                     if let Err(error) = end {
-                        tracing::trace!(%error, "connection ended");
+                        self.note(error.as_ref());
                     }
                     return Poll::Ready(());
                 }
@@ -176,6 +173,17 @@ impl Connections {
             }
         })
         .await;
+    }
+
+    /// Counts a client that was given up.
+    fn note(&self, error: &(dyn Error + 'static)) {
+        let timed_out = |cause: &(dyn Error + 'static)| {
+            cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
+        };
+        if successors(Some(error), |cause| cause.source()).any(timed_out) {
+            self.node.count_refusal(Limit::WriteTimeout);
+        }
+        tracing::trace!(%error, "connection ended");
     }
 
     /// Lets running requests end for at most `grace`, then cuts what is left. Returns how many connections were cut.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_http::Lifecycle;
-use ipfrs_node::Node;
+use ipfrs_node::{BlockStore, Node};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -51,7 +51,19 @@ impl Gateway {
     /// ([`ServerConfig::allow_unauthenticated`]). Nothing is left behind.
     pub async fn bind(config: &Config, repo: &Path) -> Result<Self> {
         config.validate()?;
-        let parts = Parts::open(config, repo, "ipfrs gateway").await?;
+        Self::start(config, repo, Parts::open(config, repo, "ipfrs gateway").await?).await
+    }
+
+    /// As [`bind`](Self::bind), over an engine of the caller's own in place of what `[store]` says: see [`Node::over`].
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub async fn bind_over(config: &Config, repo: &Path, engine: Arc<dyn BlockStore>) -> Result<Self> {
+        config.validate()?;
+        Self::start(config, repo, Parts::over(config, repo, engine).await?).await
+    }
+
+    async fn start(config: &Config, repo: &Path, parts: Parts) -> Result<Self> {
         let node = parts.node.clone();
         match Self::serve(config, repo, parts).await {
             Ok(gateway) => Ok(gateway),
@@ -75,13 +87,7 @@ impl Gateway {
         let lifecycle = Lifecycle::new();
         let node = parts.node.clone();
         let app = parts.app(config, port, &lifecycle)?;
-        let connections = Connections::new(
-            &config.server,
-            app.service,
-            node.mappings(),
-            node.bandwidth(),
-            app.metrics.connections_active,
-        );
+        let connections = Connections::new(&config.server, app.service, node.clone(), app.metrics.connections_active);
         let api_file = match config.store.read_only {
             true => None,
             false => ApiFile::write(repo, &addresses)?,

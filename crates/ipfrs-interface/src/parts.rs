@@ -1,10 +1,11 @@
 //! What the daemon and a single command both need: a registry, an open Node, and the front-end over it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ipfrs_core::{Error, Result};
 use ipfrs_http::{App, Lifecycle};
-use ipfrs_node::Node;
+use ipfrs_node::{BlockStore, Node};
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -20,12 +21,15 @@ pub(crate) struct Parts {
 impl Parts {
     /// Opens the repo, which is made if it is not there. `holder` tells another process that wants it who has it.
     pub(crate) async fn open(config: &Config, repo: &Path, holder: &str) -> Result<Self> {
-        raise_open_file_limit();
-        let registry = Registry::new();
-        registry
-            .register(Box::new(ProcessCollector::for_self()))
-            .map_err(|e| Error::internal("the process metrics could not be registered").with_source(e))?;
+        let registry = registry()?;
         let node = Node::open(repo, config.store.clone(), config.node(), holder, &registry).await?;
+        Ok(Self { node, registry })
+    }
+
+    /// The same over an engine that somebody else opened.
+    pub(crate) async fn over(config: &Config, repo: &Path, engine: Arc<dyn BlockStore>) -> Result<Self> {
+        let registry = registry()?;
+        let node = Node::over(engine, repo, config.node(), &registry).await?;
         Ok(Self { node, registry })
     }
 
@@ -33,6 +37,16 @@ impl Parts {
     pub(crate) fn app(&self, config: &Config, port: u16, lifecycle: &Lifecycle) -> Result<App> {
         ipfrs_http::app(self.node.clone(), &config.http(), port, lifecycle.clone(), &self.registry)
     }
+}
+
+/// The registry of all metrics, with those of the process, which may open as many files as it is allowed from here on.
+fn registry() -> Result<Registry> {
+    raise_open_file_limit();
+    let registry = Registry::new();
+    registry
+        .register(Box::new(ProcessCollector::for_self()))
+        .map_err(|e| Error::internal("the process metrics could not be registered").with_source(e))?;
+    Ok(registry)
 }
 
 /// A connection is a descriptor, and the usual soft limit of 1,024 is kept only for programs that use `select`.

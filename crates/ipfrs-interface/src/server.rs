@@ -25,6 +25,8 @@ pub struct ServerConfig {
     pub max_header_bytes: usize,
     /// Seconds in which the head of a request must be complete, idle time between two requests included.
     pub header_timeout_seconds: u64,
+    /// Seconds that a client may take nothing of an answer before it is given up.
+    pub write_timeout_seconds: u64,
     /// Seconds that running transfers have to end after a request to stop.
     pub shutdown_grace_seconds: u64,
 }
@@ -39,6 +41,7 @@ impl Default for ServerConfig {
             max_connections: 50_000,
             max_header_bytes: 64 * 1024,
             header_timeout_seconds: 30,
+            write_timeout_seconds: 60,
             shutdown_grace_seconds: 30,
         }
     }
@@ -60,6 +63,7 @@ impl ServerConfig {
         // hyper needs 8 KiB to work with; over 1 MiB, heads of many connections would be a way to fill memory.
         in_range("server.max_header_bytes", self.max_header_bytes as u64, 8 * 1024, 1024 * 1024)?;
         in_range("server.header_timeout_seconds", self.header_timeout_seconds, 1, 3_600)?;
+        in_range("server.write_timeout_seconds", self.write_timeout_seconds, 1, 86_400)?;
         in_range("server.shutdown_grace_seconds", self.shutdown_grace_seconds, 0, 86_400)
     }
 
@@ -72,6 +76,11 @@ impl ServerConfig {
     /// [`header_timeout_seconds`](Self::header_timeout_seconds) as a duration.
     pub(crate) fn header_timeout(&self) -> Duration {
         Duration::from_secs(self.header_timeout_seconds)
+    }
+
+    /// [`write_timeout_seconds`](Self::write_timeout_seconds) as a duration.
+    pub(crate) fn write_timeout(&self) -> Duration {
+        Duration::from_secs(self.write_timeout_seconds)
     }
 
     /// [`shutdown_grace_seconds`](Self::shutdown_grace_seconds) as a duration.

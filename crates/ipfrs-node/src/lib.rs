@@ -11,6 +11,7 @@ mod config;
 mod dag;
 mod dag_import;
 mod dag_node;
+mod denylist;
 mod files;
 mod fingerprint;
 mod identity;
@@ -41,6 +42,7 @@ pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, Node
 pub use dag::{DagExport, DagPath, DagSize, DagStats};
 pub use dag_import::{DagImport, ImportedDags};
 pub use dag_node::PutNode;
+pub use denylist::{DenylistReport, inspect_denylist};
 pub use files::{FileContent, Object, ObjectKind, PathFacts};
 pub use identity::Identity;
 pub use ipfrs_ipns::{KeyType, Name, Record};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipfrs_store::Mappings;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::Bandwidth;
 
@@ -37,6 +38,42 @@ pub struct Socket {
     bandwidth: Bandwidth,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
+    /// Where the peer may not leave what is sent to it lying for ever.
+    patience: Option<Patience>,
+    /// Bytes written so far.
+    written: u64,
+}
+
+/// How long a peer may take nothing.
+#[derive(Debug)]
+struct Patience {
+    longest: Duration,
+    /// Once the socket has been full. It is left running when there is progress, since it may be full thousands of times a
+    /// second, and asked about that when it has run out.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// [`Socket::written`] when the timer was set.
+    written: u64,
+}
+
+impl Patience {
+    /// Waits until the peer has taken nothing for the longest time, at most twice that.
+    fn poll(&mut self, cx: &mut Context<'_>, written: u64) -> Poll<io::Error> {
+        let longest = self.longest;
+        let timer = self.timer.get_or_insert_with(|| {
+            self.written = written;
+            Box::pin(sleep(longest))
+        });
+        while timer.as_mut().poll(cx).is_ready() {
+            if self.written == written {
+                let seconds = longest.as_secs();
+                let why = format!("the peer has taken nothing of what is sent to it for {seconds} s");
+                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            self.written = written;
+            timer.as_mut().reset(Instant::now() + longest);
+        }
+        Poll::Pending
+    }
 }
 
 impl Socket {
@@ -53,7 +90,17 @@ impl Socket {
             mappings,
             bandwidth,
             is_sending: false,
+            patience: None,
+            written: 0,
         }
+    }
+
+    /// The same, but a write fails with [`io::ErrorKind::TimedOut`] when the peer has taken nothing for `longest`, or somewhat
+    /// later. It costs nothing while the peer keeps up.
+    #[must_use]
+    pub fn with_write_timeout(mut self, longest: Duration) -> Self {
+        self.patience = Some(Patience { longest, timer: None, written: 0 });
+        self
     }
 
     #[cfg(target_os = "linux")]
@@ -114,8 +161,14 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = ready!(self.poll_send(cx, slices))?;
+        let this = &mut *self;
+        let Poll::Ready(outcome) = this.poll_send(cx, slices) else {
+            let Some(patience) = &mut this.patience else { return Poll::Pending };
+            return patience.poll(cx, this.written).map(Err);
+        };
+        let sent = outcome?;
         self.bandwidth.add_out(sent as u64);
+        self.written += sent as u64;
         self.is_sending = true;
         Poll::Ready(Ok(sent))
     }

@@ -1,9 +1,11 @@
 //! A gateway that runs in this process, and what tests ask of it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_interface::{Config, Gateway};
+use ipfrs_node::BlockStore;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
@@ -27,6 +29,16 @@ impl TestGateway {
     /// One whose configuration is the default with a change.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
         Self::start_on(tempfile::tempdir().unwrap(), change).await
+    }
+
+    /// One over an engine of the test's own.
+    pub(crate) async fn start_over(engine: impl BlockStore + 'static, change: impl FnOnce(&mut Config)) -> Self {
+        let repo = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.server.port = 0;
+        change(&mut config);
+        let gateway = Gateway::bind_over(&config, repo.path(), Arc::new(engine)).await.unwrap();
+        Self { gateway, repo, client: client().build().unwrap() }
     }
 
     /// One on a repo that is there already.
@@ -131,6 +143,13 @@ impl TestGateway {
         let form = Form::new().file("block", data.into());
         let answer = ndjson(self.post_form(&format!("block/put?{options}"), form).await).await;
         answer[0]["Key"].as_str().unwrap().to_owned()
+    }
+
+    /// A counter or gauge, by its name and labels as `/metrics` shows them.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let text = String::from_utf8(self.content("/metrics").await.to_vec()).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no metric {name}")).parse().unwrap()
     }
 
     /// How many blocks the store holds.

@@ -1,0 +1,230 @@
+//! Limits of requests, and what is answered when one strikes.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use ipfrs_interface::Config;
+use reqwest::{Method, Response};
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::content;
+use crate::harness::{TestGateway, client, header, rpc_failure};
+use crate::wire::{Wire, exchange};
+use crate::withholding::Withholding;
+
+/// Longer than anything here takes.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+const CHUNK: usize = 262_144;
+
+/// Chunks of a file that is larger than what a reader asks for ahead of its client.
+const CHUNKS: usize = 40;
+
+async fn slow(change: impl FnOnce(&mut Config)) -> (TestGateway, Withholding) {
+    let store = Withholding::new();
+    let gateway = TestGateway::start_over(store.clone(), change).await;
+    (gateway, store)
+}
+
+/// How often a limit has struck.
+async fn struck(gateway: &TestGateway, limit: &str) -> u64 {
+    gateway.metric(&format!("ipfrs_refusals_total{{limit=\"{limit}\"}}")).await
+}
+
+/// The text of an answer of `status` that no cache keeps.
+async fn refusal(response: Response, status: u16) -> String {
+    let cache_control = header(&response, "cache-control").to_owned();
+    let (found, text) = (response.status(), response.text().await.unwrap());
+    assert_eq!((found.as_u16(), cache_control.as_str()), (status, "no-store"), "{text}");
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_block_that_does_not_come_is_504_whatever_is_asked_for() {
+    let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
+    let tree = gateway.add_tree("cid-version=1", &[("tree/sub/a.txt", "a"), ("tree/sub/b.txt", "b")]).await;
+    let cbor = gateway.put_block("cid-codec=dag-cbor", &b"\xa0"[..]).await;
+    let sub = gateway.rpc_json(&format!("dag/resolve?arg={tree}/sub")).await["Cid"]["/"].as_str().unwrap().to_owned();
+    store.withhold(&sub);
+    store.withhold(&cbor);
+    let gets = [
+        format!("/ipfs/{tree}/sub/a.txt"),
+        format!("/ipfs/{tree}/sub/"),
+        format!("/ipfs/{sub}?format=raw"),
+        format!("/ipfs/{sub}?format=car"),
+        format!("/ipfs/{tree}/sub?format=car&dag-scope=block"),
+        format!("/ipfs/{sub}?format=tar"),
+        format!("/ipfs/{cbor}"),
+        format!("/ipfs/{cbor}?format=dag-cbor"),
+        format!("/v1/stream/download/{sub}"),
+    ];
+    let texts = join_all(gets.iter().map(async |path| {
+        let text = refusal(gateway.get(path).await, 504).await;
+        assert!(text.contains("gateway.retrieval_timeout_seconds = 1"), "{path}: {text}");
+    }));
+    let commands = ["cat", "get", "ls", "dag/export", "dag/get", "block/get", "dag/stat", "pin/add"];
+    let failures = join_all(commands.iter().map(async |command| {
+        let message = rpc_failure(gateway.rpc(&format!("{command}?arg={sub}")).send().await.unwrap()).await;
+        assert!(message.contains("gateway.retrieval_timeout_seconds = 1"), "{command}: {message}");
+    }));
+    timeout(WATCHDOG, async { tokio::join!(texts, failures) }).await.unwrap();
+    let asked = (gets.len() + commands.len()) as u64;
+    assert!(struck(&gateway, "retrieval_timeout").await >= asked);
+    // Nothing of it is remembered.
+    store.release();
+    assert_eq!(gateway.content(&gets[0]).await, "a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_stalls_in_the_middle_has_no_clean_end() {
+    let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
+    let content = content::bytes(CHUNKS * CHUNK);
+    let cid = gateway.add("raw-leaves=true", content.clone()).await;
+    let last = gateway.rpc_bytes(&format!("dag/get?arg={cid}/Links/{}/Hash", CHUNKS - 1)).await;
+    let last: serde_json::Value = serde_json::from_slice(&last).unwrap();
+    store.withhold(last["/"].as_str().unwrap());
+    let h2 = client().http2_prior_knowledge().build().unwrap();
+    let ways = ["", "?format=car", "?format=tar"];
+    let of_http_1 = join_all(ways.iter().map(async |way| {
+        let answer = exchange(&gateway, &format!("GET /ipfs/{cid}{way} HTTP/1.1")).await;
+        assert_eq!(answer.status, 200);
+        assert!(!answer.is_complete, "{way}: {} bytes look whole", answer.body.len());
+    }));
+    let of_http_2 = join_all(ways.iter().map(async |way| {
+        let response = h2.get(gateway.url(&format!("/ipfs/{cid}{way}"))).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        response.bytes().await.unwrap_err();
+    }));
+    let of_the_rpc = join_all(["cat", "get", "dag/export"].iter().map(async |command| {
+        let answer =
+            exchange(&gateway, &format!("POST /api/v0/{command}?arg={cid} HTTP/1.1\r\nContent-Length: 0")).await;
+        assert_eq!(answer.status, 200);
+        assert!(!answer.is_complete, "{command}");
+    }));
+    timeout(WATCHDOG, async { tokio::join!(of_http_1, of_http_2, of_the_rpc) }).await.unwrap();
+    store.release();
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, content);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_takes_too_long_is_504_or_breaks_off() {
+    let (gateway, store) = slow(|config| config.gateway.max_request_seconds = 1).await;
+    let (whole, content) = (gateway.add("", "small").await, content::bytes(CHUNKS * CHUNK));
+    let cid = gateway.add("raw-leaves=true", content).await;
+    let last = gateway.rpc_bytes(&format!("dag/get?arg={cid}/Links/{}/Hash", CHUNKS - 1)).await;
+    let last: serde_json::Value = serde_json::from_slice(&last).unwrap();
+    store.withhold(last["/"].as_str().unwrap());
+    store.withhold(&whole);
+    let head = async {
+        let text = refusal(gateway.get(&format!("/ipfs/{whole}")).await, 504).await;
+        assert!(text.contains("gateway.max_request_seconds = 1"), "{text}");
+    };
+    let body = async {
+        let answer = exchange(&gateway, &format!("GET /ipfs/{cid} HTTP/1.1")).await;
+        assert_eq!((answer.status, answer.is_complete), (200, false));
+    };
+    timeout(WATCHDOG, async { tokio::join!(head, body) }).await.unwrap();
+    assert_eq!(struck(&gateway, "max_request").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_beyond_those_that_are_answered_are_429_at_once() {
+    let (gateway, store) = slow(|config| config.gateway.max_concurrent_requests = 2).await;
+    let (first, second) = (gateway.add("", "first").await, gateway.add("", "second").await);
+    store.withhold(&first);
+    let waiting = || tokio::spawn(gateway.request(Method::GET, &format!("/ipfs/{first}")).send());
+    let held = [waiting(), waiting()];
+    timeout(WATCHDOG, async { while gateway.metric("ipfrs_http_requests_active").await < 2 {} }).await.unwrap();
+    let path = format!("/ipfs/{second}");
+    let response = gateway.get(&path).await;
+    assert_eq!(header(&response, "retry-after"), "1");
+    let text = refusal(response, 429).await;
+    assert!(
+        text.contains("2 requests are being answered") && text.contains("gateway.max_concurrent_requests"),
+        "{text}"
+    );
+    let response = gateway.rpc(&format!("cat?arg={second}")).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), header(&response, "retry-after")), (429, "1"));
+    assert_eq!(response.json::<serde_json::Value>().await.unwrap()["Code"], json!(3));
+    let response = gateway.v1("block/batch/get", &json!({ "cids": [second] })).await;
+    assert_eq!(header(&response, "content-type"), "application/problem+json");
+    refusal(response, 429).await;
+    assert_eq!(struck(&gateway, "max_concurrent_requests").await, 3);
+    // Who looks after the daemon is answered.
+    for route in ["/health", "/health/live", "/health/ready", "/metrics"] {
+        assert_eq!(gateway.get(route).await.status(), 200, "{route}");
+    }
+    store.release();
+    for held in held {
+        assert_eq!(held.await.unwrap().unwrap().text().await.unwrap(), "first");
+    }
+    assert_eq!(gateway.content(&path).await, "second");
+    assert_eq!(gateway.metric("ipfrs_http_requests_active").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_counts_until_the_end_of_its_body() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
+    let cid = gateway.add("", content::bytes(32 << 20)).await;
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(format!("GET /ipfs/{cid} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+    wire.take(100_000).await;
+    refusal(gateway.get(&format!("/ipfs/{cid}")).await, 429).await;
+    drop(wire);
+    let is_free = async { while gateway.metric("ipfrs_http_requests_active").await > 0 {} };
+    timeout(WATCHDOG, is_free).await.unwrap();
+    assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_nothing_is_given_up() {
+    let gateway = TestGateway::start_with(|config| config.server.write_timeout_seconds = 1).await;
+    let cid = gateway.add("", content::bytes(64 << 20)).await;
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(format!("GET /ipfs/{cid} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+    wire.take(100_000).await;
+    timeout(WATCHDOG, async { while struck(&gateway, "write_timeout").await == 0 {} }).await.unwrap();
+    assert_eq!(gateway.metric("ipfrs_http_requests_active").await, 0);
+    assert!(wire.rest().await.len() < 64 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_to_be_served_as_a_file_is_410_and_names_the_way_that_is_left() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_deserialized_bytes = 1_000).await;
+    let (fits, large) = (gateway.add("", content::bytes(1_000)).await, gateway.add("", content::bytes(1_001)).await);
+    assert_eq!(gateway.content(&format!("/ipfs/{fits}")).await.len(), 1_000);
+    for (method, query, range) in [
+        (Method::GET, "", ""),
+        (Method::HEAD, "", ""),
+        (Method::GET, "", "bytes=0-1"),
+        (Method::GET, "?format=tar", ""),
+        (Method::GET, "?download=true", ""),
+    ] {
+        let request = gateway.request(method.clone(), &format!("/ipfs/{large}{query}")).header("range", range);
+        let text = refusal(request.send().await.unwrap(), 410).await;
+        let is_clear = text.contains("gateway.max_deserialized_bytes = 1000") && text.contains("?format=car");
+        assert!(method == Method::HEAD || is_clear, "{text}");
+    }
+    assert_eq!(struck(&gateway, "max_deserialized").await, 5);
+    for query in ["?format=raw", "?format=car"] {
+        assert!(gateway.content(&format!("/ipfs/{large}{query}")).await.len() > 1_000);
+    }
+    // Nobody knows how large the archive of a directory is before its end.
+    let file = "x".repeat(700);
+    let tree = gateway.add_tree("", &[("tree/a", &file), ("tree/b", &file)]).await;
+    refusal(gateway.get(&format!("/ipfs/{tree}?format=tar")).await, 410).await;
+    assert_eq!(gateway.get(&format!("/ipfs/{tree}/")).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_of_files_that_are_too_large_for_them_are_501() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_range_request_bytes = 1_000).await;
+    let (fits, large) = (gateway.add("", content::bytes(1_000)).await, gateway.add("", content::bytes(1_001)).await);
+    let range = |cid: &str| gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", "bytes=0-9").send();
+    assert_eq!(range(&fits).await.unwrap().status(), 206);
+    let text = refusal(range(&large).await.unwrap(), 501).await;
+    assert!(text.contains("gateway.max_range_request_bytes = 1000") && text.contains("entity-bytes"), "{text}");
+    assert_eq!(struck(&gateway, "max_range_request").await, 1);
+    assert_eq!(gateway.content(&format!("/ipfs/{large}")).await.len(), 1_001);
+}

@@ -1,0 +1,101 @@
+//! A store of which blocks may be long in coming, as on a disk that hangs.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use ipfrs_core::{Block, Cid, Multihash, Result, parse_cid};
+use ipfrs_node::{BlockStore, CompactOptions, Compacted, Mappings, MemoryStore, PutMode, Spared, Stats, Stored};
+use tokio::sync::watch;
+
+/// Keeps blocks in memory, and gives those that are withheld once they are withheld no more.
+#[derive(Debug, Clone)]
+pub(crate) struct Withholding {
+    inside: Arc<MemoryStore>,
+    withheld: watch::Sender<HashSet<Multihash>>,
+}
+
+impl Withholding {
+    pub(crate) fn new() -> Self {
+        Self { inside: Arc::default(), withheld: watch::Sender::default() }
+    }
+
+    /// From now on, nobody gets the block.
+    pub(crate) fn withhold(&self, cid: &str) {
+        self.withheld.send_modify(|withheld| {
+            withheld.insert(*parse_cid(cid).unwrap().hash());
+        });
+    }
+
+    /// Everybody gets everything, those that are waiting included.
+    pub(crate) fn release(&self) {
+        self.withheld.send_modify(HashSet::clear);
+    }
+
+    async fn permission(&self, cid: &Cid) {
+        self.withheld.subscribe().wait_for(|withheld| !withheld.contains(cid.hash())).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl BlockStore for Withholding {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        self.permission(cid).await;
+        self.inside.get(cid).await
+    }
+
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        let store = self.clone();
+        let get = move |cid| {
+            let store = store.clone();
+            async move { Ok((cid, store.get(&cid).await?)) }
+        };
+        stream::iter(cids).then(get).boxed()
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        self.inside.put_many(blocks, mode).await
+    }
+
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        for cid in cids {
+            self.permission(cid).await;
+        }
+        self.inside.has_many(cids).await
+    }
+
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        self.inside.delete_unless(cids, spared).await
+    }
+
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
+        self.inside.iterate()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        self.inside.compact(options).await
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.inside.flush().await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.inside.stats().await
+    }
+
+    fn removals(&self) -> u64 {
+        self.inside.removals()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.inside.check()
+    }
+
+    fn mappings(&self) -> Option<Mappings> {
+        self.inside.mappings()
+    }
+}
