@@ -4,6 +4,7 @@ mod hosts;
 mod network;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipfrs_core::{Error, Result};
@@ -52,6 +53,8 @@ pub struct GatewayConfig {
     pub max_deserialized_bytes: u64,
     /// Most bytes of a file of which ranges are served; 0 for no limit.
     pub max_range_request_bytes: u64,
+    /// What is not served: files in the compact denylist format, and directories of them. The Node reads them.
+    pub denylists: Vec<PathBuf>,
     /// Where domains lead without DNS being asked: content paths by domain. The Node reads them.
     pub dnslink: BTreeMap<String, String>,
     /// What is served under which host name. A `*` stands for any one label.
@@ -70,6 +73,7 @@ impl Default for GatewayConfig {
             max_concurrent_requests: 4_096,
             max_deserialized_bytes: 0,
             max_range_request_bytes: 0,
+            denylists: Vec::new(),
             dnslink: BTreeMap::new(),
             hosts: BTreeMap::new(),
             trusted_proxies: Vec::new(),

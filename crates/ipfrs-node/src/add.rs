@@ -166,7 +166,7 @@ impl Node {
         }
         let sink: Arc<dyn BlockSink> = match options.only_hash {
             true => Arc::new(Discard),
-            false => Arc::new(StoreSink(self.inner.store.clone())),
+            false => Arc::new(StoreSink(self.inner.served.clone())),
         };
         let blocks = Arc::new(AtomicU64::new(0));
         let sink = Arc::new(Counted { sink, blocks: blocks.clone() });

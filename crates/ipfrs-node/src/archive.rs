@@ -158,7 +158,7 @@ impl Walk {
         match node {
             UnixFsNode::File(file) => {
                 let (node, span) = (&self.node.inner, Span::whole(file.size));
-                let pieces = DagReader::new(node.store.clone(), &file, span, &node.config.streaming);
+                let pieces = DagReader::new(node.served.clone(), &file, span, &node.config.streaming);
                 self.content = Some(Content { pieces, size: file.size });
             }
             UnixFsNode::Symlink { .. } => self.remember_symlink(name)?,
@@ -184,7 +184,7 @@ impl Walk {
             let why = format!("directories lie in each other to more than the limit of {MAX_DAG_DEPTH}");
             return Err(Error::too_large(why));
         }
-        let source = Arc::new(BlockStoreSource(self.node.inner.store.clone()));
+        let source = Arc::new(BlockStoreSource(self.node.inner.served.clone()));
         self.path.push(Directory {
             path,
             entries: entries(source, node),
@@ -214,7 +214,7 @@ impl Directory {
                 let entry = entry?;
                 self.ahead.push_back((tar::place(&self.path, &entry.name)?, entry));
             }
-            self.blocks = node.inner.store.get_many(self.ahead.iter().map(|(_, entry)| entry.cid).collect());
+            self.blocks = node.inner.served.get_many(self.ahead.iter().map(|(_, entry)| entry.cid).collect());
         }
         let Some((path, entry)) = self.ahead.pop_front() else { return Ok(None) };
         let missing = || Error::internal("the store left out a block that it was asked for");

@@ -89,7 +89,7 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block.
     pub async fn get_block(&self, cid: &Cid) -> Result<Bytes> {
-        self.inner.store.require(cid).await
+        self.inner.served.require(cid).await
     }
 
     /// The size of a block in bytes.
@@ -97,6 +97,7 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the block.
     pub async fn block_size(&self, cid: &Cid) -> Result<u64> {
+        self.check_block(cid)?;
         let size = self.inner.store.size(cid).await?;
         size.ok_or_else(|| Error::not_found(format!("block {cid} is not in this store")))
     }
@@ -113,7 +114,7 @@ impl Node {
             hashed.await.map_err(|e| Error::internal("hashing a block failed").with_source(e))??
         };
         let stored = (*block.cid(), block.data().len());
-        self.inner.store.put(block).await?;
+        self.inner.served.put(block).await?;
         Ok(stored)
     }
 
@@ -137,7 +138,7 @@ impl Node {
         self.check_batch(cids.len())?;
         // No turn is taken: a client that reads slowly would keep it, and what is read ahead is bounded anyway.
         let batch = self.batch_timer("get", cids.len());
-        let blocks = self.inner.store.get_many(cids.clone()).zip(futures::stream::iter(cids));
+        let blocks = self.inner.served.get_many(cids.clone()).zip(futures::stream::iter(cids));
         Ok(blocks.map(move |(answer, asked)| {
             let _lives_as_long = &batch;
             match answer {
@@ -174,7 +175,7 @@ impl Node {
             return Ok(BatchPutOutcome { status: TransactionStatus::RolledBack, stored: Vec::new(), errors });
         }
         let parts: Vec<_> = blocks.iter().map(|(index, block)| (*index, *block.cid(), block.data().len())).collect();
-        let outcomes = self.inner.store.put_many(blocks.into_iter().map(|(_, block)| block).collect(), mode).await;
+        let outcomes = self.inner.served.put_many(blocks.into_iter().map(|(_, block)| block).collect(), mode).await;
         let mut stored = Vec::with_capacity(parts.len());
         for (part, outcome) in parts.into_iter().zip(outcomes) {
             match outcome {
@@ -198,7 +199,7 @@ impl Node {
     pub async fn batch_has(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         self.check_batch(cids.len())?;
         let _timer = self.batch_timer("has", cids.len());
-        self.inner.store.has_many(cids).await
+        self.inner.served.has_many(cids).await
     }
 
     fn check_batch(&self, count: usize) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The configuration sections that the Node reads.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
@@ -22,6 +23,8 @@ pub struct NodeConfig {
     pub cache: CacheConfig,
     /// `[concurrency]`.
     pub concurrency: ConcurrencyConfig,
+    /// `gateway.denylists`: files in the compact denylist format, and directories of files `*.deny`; relative to the repo.
+    pub denylists: Vec<PathBuf>,
     /// `[import]`.
     pub import: ImportConfig,
     /// `[ipns]`.

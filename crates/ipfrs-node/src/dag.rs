@@ -64,7 +64,7 @@ impl Node {
     /// the stream.
     pub async fn export_dag(&self, path: ContentPath) -> Result<DagExport> {
         let root = self.resolve(path).await?.whole()?.cid;
-        let walk = DagWalk::new(self.inner.store.clone(), vec![root], &self.inner.config.streaming);
+        let walk = DagWalk::new(self.inner.served.clone(), vec![root], &self.inner.config.streaming);
         Ok(DagExport { root, car: self.write_car(root, walk) })
     }
 
@@ -113,7 +113,7 @@ impl Node {
 
     /// What is below a root, leaves looked for and not read.
     fn below(&self, root: Option<&Cid>) -> Reachable {
-        let mut reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
+        let mut reachable = Reachable::new(self.inner.served.clone(), Leaves::Checked);
         root.into_iter().for_each(|root| reachable.start(root));
         reachable
     }
@@ -135,7 +135,11 @@ impl DagStats {
             };
             // What a content ID holds itself is no block.
             for visit in visits.into_iter().filter(|visit| identity_payload(&visit.cid).is_none()) {
-                let bytes = visit.found?;
+                let bytes = match visit.found {
+                    Ok(bytes) => bytes,
+                    // What is blocked counts as not there: this says why.
+                    Err(error) => return self.node.check_block(&visit.cid).and(Err(error)),
+                };
                 dag.blocks += 1;
                 dag.bytes += bytes;
                 if self.all.as_mut().map_or(Ok(true), |all| all.insert(&visit.cid))? {

@@ -145,7 +145,7 @@ impl DagImport {
         while self.puts.len() >= MAX_BATCHES {
             self.puts.join_next().await.map_or(Ok(()), stored)?;
         }
-        let store = self.node.inner.store.clone();
+        let store = self.node.inner.served.clone();
         self.puts.spawn(async move {
             store.put_many(batch, PutMode::Atomic).await.into_iter().try_for_each(|put| put.map(drop))
         });

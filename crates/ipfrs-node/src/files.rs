@@ -74,20 +74,22 @@ pub struct PathFacts {
     pub path: Arc<ContentPath>,
     /// [`Node::faults`] before anything of this was read.
     faults: u64,
+    /// Which denylists were in force before that.
+    rules: u64,
     target: Cid,
     /// The decoded root block: a root of a thousand links costs more to decode than a small range of it to send.
     kind: ObjectKind,
 }
 
 impl PathFacts {
-    fn new(path: Arc<ContentPath>, resolved: Resolved, kind: ObjectKind, faults: u64) -> Self {
+    fn new(path: Arc<ContentPath>, resolved: Resolved, kind: ObjectKind, (faults, rules): (u64, u64)) -> Self {
         let cid = resolved.cid.to_string();
         let roots = match resolved.roots.as_slice() {
             [one] if *one == resolved.cid => cid.clone(),
             many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         };
         let (target, remainder) = (resolved.cid, resolved.remainder);
-        Self { cid, roots, remainder, content_type: OnceLock::new(), path, faults, target, kind }
+        Self { cid, roots, remainder, content_type: OnceLock::new(), path, faults, rules, target, kind }
     }
 }
 
@@ -107,6 +109,17 @@ pub enum ObjectKind {
 /// A UnixFS directory; see [`Node::entries`].
 #[derive(Debug, Clone)]
 pub struct Directory(Arc<UnixFsNode>);
+
+impl Directory {
+    /// How many entries there are, where its root block says so: that of a sharded directory does not.
+    #[must_use]
+    pub fn count(&self) -> Option<usize> {
+        match &*self.0 {
+            UnixFsNode::Directory { entries, .. } => Some(entries.len()),
+            UnixFsNode::HamtShard(_) | UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => None,
+        }
+    }
+}
 
 /// The content of a file: its size, and where its bytes are.
 #[derive(Debug, Clone)]
@@ -132,18 +145,26 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link; others as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
-        self.resolve_in(&BlockStoreSource(self.inner.store.clone()), path.into()).await
+        let path = path.into();
+        let rules = self.check_path(&path)?;
+        self.resolve_in(&BlockStoreSource(self.inner.served.clone()), path, rules).await
     }
 
-    /// As [`Self::resolve`], with the blocks of `source`, which are those of the store.
-    pub(crate) async fn resolve_in(&self, source: &dyn BlockSource, path: Arc<ContentPath>) -> Result<Object> {
+    /// As [`Self::resolve`], with the blocks of `source`, which are those of the store. The path was checked by the
+    /// denylists that were in force as `rules`.
+    pub(crate) async fn resolve_in(
+        &self,
+        source: &dyn BlockSource,
+        path: Arc<ContentPath>,
+        rules: u64,
+    ) -> Result<Object> {
         // Before anything is read: what is made of bytes that are gone must not be remembered.
         let faults = self.faults();
         let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(resolved.node.take());
-        let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), faults));
+        let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), (faults, rules)));
         Ok(Object { cid, facts, block, kind })
     }
 
@@ -151,7 +172,8 @@ impl Node {
     #[must_use]
     pub fn known(&self, text: &str) -> Option<Arc<PathFacts>> {
         let metrics = &self.inner.metrics;
-        let found = self.inner.paths.as_ref()?.get(text, self.removals()).filter(|facts| facts.faults == self.faults());
+        let found = self.inner.paths.as_ref()?.get(text, self.removals());
+        let found = found.filter(|facts| (facts.faults, facts.rules) == (self.faults(), self.denylist_generation()));
         if found.is_some() {
             metrics.path_hits.inc()
         } else {
@@ -174,7 +196,7 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block.
     pub async fn revisit(&self, facts: Arc<PathFacts>) -> Result<Object> {
-        let block = self.inner.store.require(&facts.target).await?;
+        let block = self.inner.served.require(&facts.target).await?;
         Ok(Object { cid: facts.target, kind: facts.kind.clone(), facts, block })
     }
 
@@ -183,7 +205,7 @@ impl Node {
     pub fn read(&self, file: &FileContent, span: Span) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
         let metrics = self.inner.metrics.clone();
         let active = Active::begin(&metrics.downloads_active);
-        let reader = DagReader::new(self.inner.store.clone(), &file.0, span, &self.inner.config.streaming);
+        let reader = DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming);
         MeteredStream { reader, metrics, _active: active }
     }
 
@@ -192,7 +214,7 @@ impl Node {
     /// # Errors
     /// As the stream of [`Self::read`].
     pub async fn peek(&self, file: &FileContent, span: Span) -> Result<Bytes> {
-        let mut reader = DagReader::new(self.inner.store.clone(), &file.0, span, &self.inner.config.streaming);
+        let mut reader = DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming);
         reader.next().await.unwrap_or_else(|| Ok(Bytes::new()))
     }
 
@@ -204,7 +226,7 @@ impl Node {
     /// The entries of a directory, as a stream with bounded memory, in stored order.
     #[must_use]
     pub fn entries(&self, directory: &Directory) -> BoxStream<'static, Result<DirEntry>> {
-        let source = Arc::new(BlockStoreSource(self.inner.store.clone()));
+        let source = Arc::new(BlockStoreSource(self.inner.served.clone()));
         ipfrs_unixfs::entries(source, directory.0.clone())
     }
 }

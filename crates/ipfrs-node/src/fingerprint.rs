@@ -25,6 +25,12 @@ impl Fingerprints {
         hasher.write_u64(hash.code());
         u128::from(self.short(hash)) << 64 | u128::from(hasher.finish())
     }
+
+    /// 128 bits of a few texts, in order.
+    pub(crate) fn parts(&self, parts: &[&[u8]]) -> u128 {
+        let [high, low] = [0, 1].map(|half: usize| u128::from(self.0[half].hash_one(parts)));
+        high << 64 | low
+    }
 }
 
 /// Hashes fingerprints, which are as good as random, to themselves.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
-use ipfrs_core::{Cid, Error, Result, codec};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_unixfs::{Attributes, Child, DirEntry, Node as UnixFsNode, decode_async};
 use tokio::task::coop::consume_budget;
 
@@ -50,10 +50,10 @@ const MAX_LISTED_TARGET_BYTES: usize = 4_096;
 
 impl Node {
     /// The entries of a directory, the parts of a file, or what any other block links to, each with the kind and size of its
-    /// target. With `resolve` false the targets are not looked at: kinds are [`ListedKind::Unknown`] and sizes are those of
-    /// the links.
+    /// target. The targets of the first `look_at` entries are looked at; of the others, kinds are [`ListedKind::Unknown`] and
+    /// sizes are those of the links.
     #[must_use]
-    pub fn list(&self, object: &Object, resolve: bool) -> BoxStream<'static, Result<Listed>> {
+    pub fn list(&self, object: &Object, look_at: usize) -> BoxStream<'static, Result<Listed>> {
         let entries = match &object.kind {
             ObjectKind::Directory(directory) => self.entries(directory),
             ObjectKind::File(file) => {
@@ -63,26 +63,33 @@ impl Node {
             ObjectKind::Other => links_of(object.cid, object.block.clone()).boxed(),
             ObjectKind::Symlink(_) => stream::empty().boxed(),
         };
-        if !resolve {
+        if look_at == 0 {
             return entries.map(|entry| entry.map(unresolved)).boxed();
         }
         let node = self.clone();
+        let mut left = look_at;
         entries
             .chunks(LIST_BATCH)
             .then(move |batch| {
                 let node = node.clone();
-                async move { stream::iter(node.look_at(batch).await) }
+                let looked_at = left.min(batch.len());
+                left -= looked_at;
+                async move { stream::iter(node.look_at(batch, looked_at).await) }
             })
             .flatten()
             .boxed()
     }
 
-    /// The entries of a batch with what they point to.
-    async fn look_at(&self, batch: Vec<Result<DirEntry>>) -> Vec<Result<Listed>> {
-        let targets = self.targets(&batch).await;
+    /// The entries of a batch, the first `count` of them with what they point to.
+    async fn look_at(&self, batch: Vec<Result<DirEntry>>, count: usize) -> Vec<Result<Listed>> {
+        let targets = self.targets(&batch[..count]).await;
         let mut listed = Vec::with_capacity(batch.len());
-        for entry in batch {
+        for (at, entry) in batch.into_iter().enumerate() {
             consume_budget().await;
+            if at >= count {
+                listed.push(entry.map(unresolved));
+                continue;
+            }
             listed.push(entry.and_then(|entry| match targets.get(&entry.cid) {
                 Some(Ok(target)) => Ok(target.clone().under(entry)),
                 Some(Err(e)) => Err(Error::new(e.kind(), e.message())),
@@ -99,12 +106,14 @@ impl Node {
         let mut seen = HashSet::new();
         let linked = batch.iter().flatten().map(|entry| entry.cid);
         let cids: Vec<_> = linked.filter(|cid| cid.codec() != codec::RAW && seen.insert(*cid)).collect();
-        let mut blocks = self.inner.store.get_many(cids.clone());
+        let mut blocks = self.inner.served.get_many(cids.clone());
         let mut targets = HashMap::with_capacity(cids.len());
         for cid in cids {
             let target = match blocks.next().await {
                 Some(Ok((_, Some(data)))) => decode_async(cid, data).await.ok().map(|node| Ok(Target::of(&node))),
                 Some(Ok((_, None))) => None,
+                // What is blocked is named and not looked at.
+                Some(Err(e)) if matches!(e.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => None,
                 Some(Err(e)) => Some(Err(e)),
                 None => Some(Err(Error::internal("the store gave fewer answers than it was asked for"))),
             };

@@ -8,6 +8,7 @@ use prometheus::{
     core::Collector,
 };
 
+use crate::denylist::DenylistMetrics;
 use crate::limits::Refusals;
 use crate::names::NameMetrics;
 use crate::names::dnslink::LookupMetrics;
@@ -63,6 +64,8 @@ pub(crate) struct Metrics {
     pub pins: IntGauge,
     /// Collections of garbage.
     pub collections: CollectionMetrics,
+    /// What denylists keep back.
+    pub denylists: DenylistMetrics,
     /// Names that were followed.
     pub names: NameMetrics,
     /// DNSLinks that were looked up.
@@ -125,6 +128,7 @@ impl Metrics {
             store_faults: r.counter("ipfrs_store_faults_total", "How often bytes of a pack turned out to be gone")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(&r)?,
+            denylists: r.denylists()?,
             dnslink: LookupMetrics::new(&r.add(LookupMetrics::family())?, links),
             names: NameMetrics::new(r.add(NameMetrics::family())?, name_records),
             refusals: Refusals::new(r.counters(
@@ -236,6 +240,15 @@ impl Registrar<'_> {
         let metric = metric.map_err(failed)?;
         self.registry.register(Box::new(metric.clone())).map_err(failed)?;
         Ok(metric)
+    }
+
+    fn denylists(&self) -> Result<DenylistMetrics> {
+        let failed = |e| Error::internal("a metric could not be made").with_source(e);
+        let metrics = DenylistMetrics::new().map_err(failed)?;
+        self.add(Ok(metrics.rules.clone()))?;
+        self.add(Ok(metrics.blocked.clone()))?;
+        self.add(Ok(metrics.reload_failures.clone()))?;
+        Ok(metrics)
     }
 
     fn counter(&self, name: &str, help: &str) -> Result<IntCounter> {

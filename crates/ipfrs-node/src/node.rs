@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::config::NodeConfig;
+use crate::denylist::{Denylists, Guarded};
 use crate::files::PathCache;
 use crate::identity::Identity;
 use crate::keystore::Keystore;
@@ -39,8 +40,12 @@ pub struct Node {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// The engine, metered.
+    /// The engine, metered: for what keeps the store itself.
     pub(crate) store: Arc<dyn BlockStore>,
+    /// The same as whoever asks for content sees it: without what is blocked.
+    pub(crate) served: Arc<dyn BlockStore>,
+    /// What is blocked; `None` where no denylists are configured.
+    pub(crate) denylists: Option<Denylists>,
     /// The pack engine, where that is the engine: it has a lock to release at the end.
     pack: Option<PackStore>,
     pub(crate) config: NodeConfig,
@@ -90,6 +95,8 @@ impl Node {
     ) -> Result<Self> {
         store.validate()?;
         config.validate()?;
+        let metrics = Metrics::register(registry)?;
+        let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
         let (verify_on_read, read_only) = (store.verify_on_read, store.read_only);
         let (path, holder, cache) = (repo.to_owned(), holder.to_owned(), config.cache.clone());
         let opened = tokio::task::spawn_blocking(move || {
@@ -123,7 +130,7 @@ impl Node {
             Ok(Opened { engine, pack, pins, repo, verify_on_read, read_only })
         });
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        Self::assemble(opened, config, registry)
+        Self::assemble(opened, config, metrics, denylists)
     }
 
     /// A node over an engine of the caller's own, which keeps the contracts of [`BlockStore`]. The repo at `repo`, which is
@@ -139,6 +146,8 @@ impl Node {
         registry: &Registry,
     ) -> Result<Self> {
         config.validate()?;
+        let metrics = Metrics::register(registry)?;
+        let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
         let path = repo.to_owned();
         let opened = tokio::task::spawn_blocking(move || {
             make_repo(&path)?;
@@ -146,18 +155,30 @@ impl Node {
             Ok(Opened { engine, pack: None, pins, repo, verify_on_read: false, read_only: false })
         });
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        Self::assemble(opened, config, registry)
+        Self::assemble(opened, config, metrics, denylists)
     }
 
-    fn assemble(opened: Opened, config: NodeConfig, registry: &Registry) -> Result<Self> {
+    fn assemble(
+        opened: Opened,
+        config: NodeConfig,
+        metrics: Metrics,
+        denylists: Option<Denylists>,
+    ) -> Result<Self> {
         let Opened { engine, pack, pins, repo, verify_on_read, read_only } = opened;
         let Repo { path: repo, identity } = repo;
-        let metrics = Metrics::register(registry)?;
         let patience = Patience::new(config.retrieval.timeout, &metrics.refusals);
         let protection = Protection::default();
+        let mappings = engine.mappings();
+        let store: Arc<dyn BlockStore> =
+            Arc::new(Metered::new(engine, patience, metrics.clone(), protection.clone()));
         let inner = Inner {
-            mappings: engine.mappings(),
-            store: Arc::new(Metered::new(engine, patience, metrics.clone(), protection.clone())),
+            mappings,
+            served: match &denylists {
+                Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
+                None => store.clone(),
+            },
+            denylists,
+            store,
             pack,
             paths: (config.cache.enabled && !verify_on_read).then(|| PathCache::new(&config.cache)),
             verify_on_read,
@@ -186,6 +207,9 @@ impl Node {
     /// # Errors
     /// When the store could not write its index; no acknowledged block is lost by that.
     pub async fn close(&self) -> Result<()> {
+        if let Some(denylists) = &self.inner.denylists {
+            denylists.close();
+        }
         self.inner.uploads.close().await;
         let pins = self.inner.pins.close().await;
         match &self.inner.pack {
@@ -264,10 +288,12 @@ impl Node {
         self.inner.store.check()
     }
 
-    /// A number that changes when blocks go away from the store; see `BlockStore::removals`.
+    /// A number that changes when blocks go away from the store (see `BlockStore::removals`), and when other denylists are
+    /// in force: what was given out before may not be given again.
     #[must_use]
     pub fn removals(&self) -> u64 {
-        self.inner.store.removals()
+        // Both only grow, so that their sum changes whenever one of them does.
+        self.inner.store.removals().wrapping_add(self.denylist_generation())
     }
 
     /// The metrics of a cache that a front-end keeps, by the cache's name.

@@ -1,9 +1,11 @@
 //! Pinning: what stays when garbage is collected.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::{Pin, PinMode, Pins};
+use ipfrs_stream::BlockStoreSource;
 
 use crate::protection::Lease;
 use crate::reachable::{Leaves, Reachable};
@@ -146,11 +148,14 @@ impl Node {
         Ok(cids)
     }
 
-    /// What a path leads to; a CID alone leads to itself, be it here or not.
+    /// What a path leads to; a CID alone leads to itself, be it here or not. Denylists say nothing about what is kept.
     async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
         match path.segments() {
             [] => Ok(*path.root()),
-            _ => Ok(self.resolve(path.clone()).await?.cid),
+            _ => {
+                let source = BlockStoreSource(self.inner.store.clone());
+                Ok(self.resolve_in(&source, Arc::new(path.clone()), self.denylist_generation()).await?.cid)
+            }
         }
     }
 }

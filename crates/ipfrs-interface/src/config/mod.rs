@@ -107,6 +107,7 @@ impl Config {
             batch: self.batch.clone(),
             cache: self.cache.clone(),
             concurrency: self.concurrency.clone(),
+            denylists: self.gateway.denylists.clone(),
             import: self.import.clone(),
             ipns: self.ipns.clone(),
             streaming: self.streaming.clone(),

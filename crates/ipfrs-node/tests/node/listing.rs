@@ -39,7 +39,7 @@ async fn entries_that_point_to_one_block_decode_it_once_for_a_batch() {
     let leaf = put(&node, codec::RAW, Bytes::new()).await;
     let target = put_directory(&node, 500, leaf).await;
     let object = resolve(&node, put_directory(&node, 256, target).await).await;
-    let mut listing = node.list(&object, true);
+    let mut listing = node.list(&object, usize::MAX);
     // Everything is in memory: a poll ends before the first entry only where the budget of the task does.
     let mut polls = 1;
     let first = loop {
@@ -65,7 +65,7 @@ fn large_blocks_are_looked_at_off_the_runtime() {
         let object = resolve(&node, put_directory(&node, 300, target).await).await;
         let (release, held) = std::sync::mpsc::channel::<()>();
         let busy = tokio::task::spawn_blocking(move || held.recv());
-        let mut listing = node.list(&object, true);
+        let mut listing = node.list(&object, usize::MAX);
         for _ in 0..10 {
             assert!(poll!(listing.next()).is_pending());
             yield_now().await;
@@ -86,7 +86,7 @@ async fn a_symlink_longer_than_any_path_is_listed_without_its_target() {
         data.extend(vec![b'a'; len]);
         let symlink = put(&node, codec::DAG_PB, dag_pb::encode(&[], &data)).await;
         let object = resolve(&node, put_directory(&node, 2, symlink).await).await;
-        let listed: Vec<Listed> = node.list(&object, true).try_collect().await.unwrap();
+        let listed: Vec<Listed> = node.list(&object, usize::MAX).try_collect().await.unwrap();
         assert_eq!(listed.len(), 2);
         assert!(listed.iter().all(|entry| entry.kind == ListedKind::Symlink && entry.target.len() == shown));
     }

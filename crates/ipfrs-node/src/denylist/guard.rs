@@ -1,0 +1,98 @@
+//! The store without what is blocked.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_store::{BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
+
+use super::Denylists;
+
+/// Gives no block that a denylist blocks, and takes none: reading and putting one is the error of
+/// [`Denylists::check_block`], and it counts as not there. Everything else is passed on.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    store: Arc<dyn BlockStore>,
+    denylists: Denylists,
+}
+
+impl Guarded {
+    pub(crate) fn new(store: Arc<dyn BlockStore>, denylists: Denylists) -> Self {
+        Self { store, denylists }
+    }
+}
+
+#[async_trait]
+impl BlockStore for Guarded {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        self.denylists.check_block(cid)?;
+        self.store.get(cid).await
+    }
+
+    /// Each block is looked up when it is taken, so that rules hold from the moment when they are in force, and a stream
+    /// of any length costs its consumer nothing at once.
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        let denylists = self.denylists.clone();
+        let blocks = self.store.get_many(cids);
+        blocks.map(move |item| item.and_then(|(cid, data)| denylists.check_block(&cid).map(|()| (cid, data)))).boxed()
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        let checked: Vec<_> = blocks.iter().map(|block| self.denylists.check_block(block.cid())).collect();
+        let Some((kind, message)) = checked.iter().find_map(|checked| {
+            let error = checked.as_ref().err()?;
+            Some((error.kind(), format!("not stored: a block beside it was refused: {error}")))
+        }) else {
+            return self.store.put_many(blocks, mode).await;
+        };
+        if mode == PutMode::Atomic {
+            let beside = |checked: Result<()>| checked.err().unwrap_or_else(|| Error::new(kind, message.clone()));
+            return checked.into_iter().map(|checked| Err(beside(checked))).collect();
+        }
+        let admitted = blocks.into_iter().zip(&checked).filter_map(|(block, checked)| checked.is_ok().then_some(block));
+        let mut stored = self.store.put_many(admitted.collect(), mode).await.into_iter();
+        let missing = || Err(Error::internal("the store gave no outcome for a block"));
+        checked.into_iter().map(|checked| checked.and_then(|()| stored.next().unwrap_or_else(missing))).collect()
+    }
+
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        let sizes = self.store.has_many(cids).await?;
+        let given = |(cid, size): (&Cid, Option<u64>)| size.filter(|_| self.denylists.check_block(cid).is_ok());
+        Ok(cids.iter().zip(sizes).map(given).collect())
+    }
+
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        self.store.delete_unless(cids, spared).await
+    }
+
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
+        self.store.iterate()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        self.store.compact(options).await
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.store.flush().await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.store.stats().await
+    }
+
+    fn removals(&self) -> u64 {
+        self.store.removals()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.store.check()
+    }
+
+    fn mappings(&self) -> Option<Mappings> {
+        self.store.mappings()
+    }
+}

@@ -1,0 +1,175 @@
+//! One line of a denylist as a rule.
+
+use std::borrow::Cow;
+
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Cid, Error, Multihash, Result, codec, parse_cid};
+use multibase::Base;
+use percent_encoding::percent_decode_str;
+
+use super::hints::Hints;
+
+/// Longest text that can be a multihash: one of 128 bytes in base16, with room.
+const MAX_HASH_TEXT: usize = 300;
+
+/// A line that says what is blocked, or allowed after all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) target: Target,
+    /// Written with `!` (or `+`, or `-`, as some lists have it): not blocked, whatever earlier lines say.
+    pub(crate) is_allow: bool,
+    pub(crate) hints: Hints,
+}
+
+/// What a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A root, or a path below it. Empty is the root itself; no slash at either end.
+    Path { root: Root<'static>, path: String },
+    /// All paths below a root that begin with `prefix`. Where that is empty, the root as well.
+    Prefix { root: Root<'static>, prefix: String },
+    /// Whatever has this hash, as text; see [`Root::modern`] and [`Root::legacy`].
+    DoubleHash { hash: Multihash, is_legacy: bool },
+}
+
+/// Where a content path begins. Codec and version of a content ID make no difference but for legacy double hashes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Root<'a> {
+    /// `/ipfs/{CID}`.
+    Content(Cid),
+    /// `/ipns/{key}`: a name of IPNS as a content ID.
+    Key(Cid),
+    /// `/ipns/{domain}`: in small letters, without a dot at the end.
+    Domain(Cow<'a, str>),
+}
+
+impl Root<'_> {
+    /// What follows `/ipns/`: a key where it can be one, else a domain.
+    pub(crate) fn name(text: &str) -> Root<'static> {
+        match parse_cid(text).ok().or_else(|| peer_id(text)) {
+            Some(cid) => Root::Key(cid),
+            None => Root::Domain(Cow::Owned(domain(text))),
+        }
+    }
+
+    /// The text whose hash is a double hash of today: the multihash in base58btc, or `/ipns/{domain}`, with the path.
+    pub(crate) fn modern(&self, path: &str) -> String {
+        let root = match self {
+            Self::Content(cid) | Self::Key(cid) => Base::Base58Btc.encode(cid.hash().to_bytes()),
+            Self::Domain(domain) => format!("/ipns/{domain}"),
+        };
+        if path.is_empty() { root } else { format!("{root}/{path}") }
+    }
+
+    /// The text whose SHA2-256 is a double hash of the lists of old: the CIDv1 in base32, or the domain, a slash, and the
+    /// path.
+    pub(crate) fn legacy(&self, path: &str) -> String {
+        let root = match self {
+            Self::Content(cid) | Self::Key(cid) => Cid::new_v1(cid.codec(), *cid.hash()).to_string(),
+            Self::Domain(domain) => domain.to_string(),
+        };
+        format!("{root}/{path}")
+    }
+}
+
+/// A peer ID in base58btc without the prefix of a multibase.
+fn peer_id(text: &str) -> Option<Cid> {
+    Some(Cid::new_v1(codec::LIBP2P_KEY, base58_multihash(text)?))
+}
+
+fn base58_multihash(text: &str) -> Option<Multihash> {
+    if text.len() > MAX_HASH_TEXT {
+        return None;
+    }
+    Multihash::from_bytes(&Base::Base58Btc.decode(text).ok()?).ok()
+}
+
+/// A domain as it is compared. One without dots is a label of a subdomain gateway, where `-` stands for a dot and `--` for
+/// `-` (<https://specs.ipfs.tech/http-gateways/subdomain-gateway/#host-request-header>).
+fn domain(text: &str) -> String {
+    let name = text.strip_suffix('.').unwrap_or(text).to_lowercase();
+    if name.contains('.') {
+        return name;
+    }
+    name.split("--").map(|part| part.replace('-', ".")).collect::<Vec<_>>().join("-")
+}
+
+impl Rule {
+    /// Reads a line; `None` where it is empty or a comment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says why it is no rule.
+    pub(crate) fn parse(line: &str) -> Result<Option<Self>> {
+        let mut words = line.split_ascii_whitespace();
+        let Some(first) = words.next().filter(|word| !word.starts_with('#')) else { return Ok(None) };
+        let (is_allow, item) = match first.strip_prefix(['!', '+', '-']) {
+            Some(item) => (true, item),
+            None => (false, first),
+        };
+        let target = if let Some(hash) = item.strip_prefix("//") {
+            double_hash(hash)?
+        } else if let Some(rest) = item.strip_prefix("/ipns/") {
+            let (name, path) = rest.split_once('/').unwrap_or((rest, ""));
+            if name.is_empty() {
+                return Err(Error::invalid("the name is missing behind /ipns/"));
+            }
+            below(Root::name(name), path)?
+        } else {
+            let rest = ["/ipfs/", "/ipld/"].iter().find_map(|prefix| item.strip_prefix(prefix));
+            if rest.is_none() && item.starts_with('/') {
+                return Err(Error::invalid("it is not one of /ipfs/CID, /ipns/NAME and //DOUBLE-HASH"));
+            }
+            let (cid, path) = rest.unwrap_or(item).split_once('/').unwrap_or((rest.unwrap_or(item), ""));
+            below(Root::Content(parse_cid(cid)?), path)?
+        };
+        Ok(Some(Self { target, is_allow, hints: Hints::parse(words) }))
+    }
+}
+
+fn below(root: Root<'static>, path: &str) -> Result<Target> {
+    // Before decoding: an asterisk that is encoded stands for itself.
+    let prefix = path.strip_suffix('*');
+    let path = decode(prefix.unwrap_or(path))?;
+    let path = path.trim_matches('/').to_owned();
+    Ok(match prefix {
+        Some(_) => Target::Prefix { root, prefix: path },
+        None => Target::Path { root, path },
+    })
+}
+
+fn decode(path: &str) -> Result<Cow<'_, str>> {
+    let is_whole = |escape: &str| escape.len() >= 2 && escape.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    if !path.split('%').skip(1).all(is_whole) {
+        return Err(Error::invalid("a % in its path is not followed by two hexadecimal digits: write %25 for itself"));
+    }
+    percent_decode_str(path).decode_utf8().map_err(|e| Error::invalid(format!("its path is not UTF-8: {e}")))
+}
+
+/// A multihash in base58btc, as the specification has it, or in a multibase; or the 64 digits of the lists of old. No text
+/// is both: 64 digits in base58btc are 46 or 47 bytes, and the multihashes that are known here have other lengths.
+fn double_hash(text: &str) -> Result<Target> {
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let digest = Base::Base16Lower.decode(text.to_ascii_lowercase());
+        let digest = digest.map_err(|e| Error::invalid(format!("it is not hexadecimal: {e}")))?;
+        let hash = Multihash::wrap(HashFunction::Sha2_256.code(), &digest);
+        let hash = hash.map_err(|e| Error::invalid(format!("it is no digest: {e}")))?;
+        return Ok(Target::DoubleHash { hash, is_legacy: true });
+    }
+    // Longer text is not a multihash of ours, and decoding base58 takes the square of its length.
+    if text.len() > MAX_HASH_TEXT {
+        return Err(Error::invalid("its double hash is too long"));
+    }
+    let in_multibase = || Multihash::from_bytes(&multibase::decode(text).ok()?.1).ok();
+    let is_known = |hash: &Multihash| {
+        let function = HashFunction::from_code(hash.code()).ok();
+        function.and_then(HashFunction::digest_bytes) == Some(usize::from(hash.size()))
+    };
+    let hash = base58_multihash(text).filter(is_known).or_else(|| in_multibase().filter(is_known));
+    let hash = hash.ok_or_else(|| {
+        Error::invalid(
+            "its double hash is neither a multihash in base58btc of a hash function that is known here, nor the 64 \
+             hexadecimal digits of a SHA2-256",
+        )
+    })?;
+    Ok(Target::DoubleHash { hash, is_legacy: false })
+}
