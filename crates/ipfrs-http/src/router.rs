@@ -13,7 +13,8 @@ use prometheus::Registry;
 
 use crate::compression::Compression;
 use crate::error::GatewayError;
-use crate::gateway::listing::Listing;
+use crate::gateway::hosts::Hosts;
+use crate::gateway::page::Pages;
 use crate::gateway::ready::ReadyAnswers;
 use crate::request_id::RequestIds;
 use crate::{GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, rpc, v1};
@@ -41,8 +42,10 @@ pub(crate) struct Shared {
     pub(crate) config: GatewayConfig,
     /// `Cache-Control` of immutable answers.
     pub(crate) immutable: HeaderValue,
-    /// The fixed parts of directory listings.
-    pub(crate) listing: Listing,
+    /// What the pages share that the daemon draws.
+    pub(crate) pages: Pages,
+    /// What is served under which host.
+    pub(crate) hosts: Hosts,
     /// Small files that were asked for before.
     pub(crate) ready: ReadyAnswers,
     /// Content codings of answers.
@@ -77,6 +80,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     let ready = ReadyAnswers::new(&node, &metrics);
     let state = AppState(Arc::new(Shared {
         ready,
+        hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, registry)?,
         node,
         metrics: metrics.clone(),
@@ -87,7 +91,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         config: config.gateway.clone(),
         immutable: HeaderValue::try_from(format!("public, max-age={max_age}, immutable"))
             .map_err(|e| Error::internal("Cache-Control could not be made").with_source(e))?,
-        listing: Listing::new(),
+        pages: Pages::new(),
     }));
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
@@ -101,11 +105,16 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .route("/", get(gateway::welcome))
+        .route("/", get(gateway::welcome::welcome))
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
         .layer(from_fn_with_state(state.clone(), metrics::observe))
         .route(gateway::ROUTE, any(gateway::handle))
+        .route(gateway::IPNS_ROUTE, any(gateway::handle))
+        .route("/ipfs", any(gateway::handle))
+        .route("/ipfs/", any(gateway::handle))
+        .route("/ipns", any(gateway::handle))
+        .route("/ipns/", any(gateway::handle))
         .with_state(state.clone());
     Ok(App { service: Service { state, router }, metrics })
 }

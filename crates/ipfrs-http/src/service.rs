@@ -1,6 +1,7 @@
 //! The front-end as a connection calls it.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -10,10 +11,12 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST};
-use http::{HeaderMap, Method, Request, StatusCode, Version};
+use http::{Request, StatusCode, Version};
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
+use crate::gateway::hosted;
+use crate::gateway::hosts::{Called, Way};
 use crate::metrics;
 use crate::request_id::X_REQUEST_ID;
 use crate::router::AppState;
@@ -26,31 +29,39 @@ pub struct Service {
 }
 
 impl Service {
-    /// Answers a request.
-    pub fn answer<B>(&self, request: Request<B>) -> Answering
+    /// Answers a request. `peer` is the address of whoever sent it; `None` where there is none.
+    pub fn answer<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Answering
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
         if lacks_host(&request) {
-            return Answering {
-                step: Step::Ready { response: Some(self.without_host(request.method(), request.headers())) },
-            };
+            let text = "a request of HTTP/1.1 has one Host header (RFC 9112, 3.2)\n";
+            return Answering { step: self.refused(&request, text) };
         }
-        let step = match self.state.ready.get(&self.state, &request) {
-            Some(response) => Step::Ready { response: Some(response) },
-            None => Step::Routed { inner: self.router.clone().call(request) },
+        let hosts = &self.state.hosts;
+        let way = Called::by(&request, hosts.trusts(peer)).map(|called| hosts.way(&called, request.uri().path()));
+        let step = match way {
+            Ok(Way::Daemon | Way::Gateway) => match self.state.ready.get(&self.state, &request) {
+                Some(response) => Step::Ready { response: Some(response) },
+                None => Step::Routed { inner: self.router.clone().call(request) },
+            },
+            Ok(Way::Hosted(visit)) => {
+                let request = request.map(Body::new);
+                let answer = hosted::answer(self.state.clone(), self.router.clone(), *visit, request);
+                Step::Hosted { inner: Box::pin(answer) }
+            }
+            Err(e) => self.refused(&request, &format!("{e}\n")),
         };
         Answering { step }
     }
 
     /// 400, counted as all answers are.
-    fn without_host(&self, method: &Method, headers: &HeaderMap) -> Response {
-        let text = "a request of HTTP/1.1 has one Host header (RFC 9112, 3.2)\n";
-        let mut response = (StatusCode::BAD_REQUEST, [(CONNECTION, "close")], text).into_response();
-        response.headers_mut().insert(X_REQUEST_ID, self.state.request_ids.of(headers));
-        self.state.metrics.family(metrics::UNMATCHED, method).refused_at_once(StatusCode::BAD_REQUEST);
-        response
+    fn refused<B>(&self, request: &Request<B>, text: &str) -> Step {
+        let mut response = (StatusCode::BAD_REQUEST, [(CONNECTION, "close")], text.to_owned()).into_response();
+        response.headers_mut().insert(X_REQUEST_ID, self.state.request_ids.of(request.headers()));
+        self.state.metrics.family(metrics::UNMATCHED, request.method()).refused_at_once(StatusCode::BAD_REQUEST);
+        Step::Ready { response: Some(response) }
     }
 
     /// The routes by themselves.
@@ -72,6 +83,8 @@ pin_project! {
         Ready { response: Option<Response> },
         // The router makes it.
         Routed { #[pin] inner: RouteFuture<Infallible> },
+        // It depends on the host.
+        Hosted { inner: Pin<Box<dyn Future<Output = Response> + Send>> },
     }
 }
 
@@ -90,6 +103,7 @@ impl Future for Answering {
         match self.project().step.project() {
             Projected::Ready { response } => Poll::Ready(Ok(response.take().unwrap_or_default())),
             Projected::Routed { inner } => inner.poll(cx),
+            Projected::Hosted { inner } => inner.as_mut().poll(cx).map(Ok),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::iter::successors;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,9 +105,9 @@ impl Connections {
         let mut is_failing = false;
         while let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     is_failing = false;
-                    self.spawn(stream, slot);
+                    self.spawn(stream, peer.ip(), slot);
                 }
                 // The client gave up between its request to connect and our taking it.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
@@ -121,22 +122,22 @@ impl Connections {
         }
     }
 
-    fn spawn(self: &Arc<Self>, stream: TcpStream, slot: OwnedSemaphorePermit) {
+    fn spawn(self: &Arc<Self>, stream: TcpStream, peer: IpAddr, slot: OwnedSemaphorePermit) {
         let connections = Arc::clone(self);
         self.tracker.spawn(async move {
             let _open = Open::count(&connections.active, slot);
-            connections.serve(stream).await;
+            connections.serve(stream, peer).await;
         });
     }
 
-    async fn serve(&self, stream: TcpStream) {
+    async fn serve(&self, stream: TcpStream, peer: IpAddr) {
         // Answers are written whole, so waiting for more to send only delays them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::trace!(%error, "the connection was gone before it was served");
             return;
         }
         let has_asked = Arc::new(AtomicBool::new(false));
-        let front = Front { service: self.service.clone(), has_asked: Arc::clone(&has_asked) };
+        let front = Front { service: self.service.clone(), peer, has_asked: Arc::clone(&has_asked) };
         let socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
         let socket = TokioIo::new(socket.with_write_timeout(self.write_timeout));
         let mut connection = pin!(self.builder.serve_connection(socket, front));
@@ -227,6 +228,8 @@ fn http_builder(config: &ServerConfig) -> Builder<TokioExecutor> {
 #[derive(Debug, Clone)]
 struct Front {
     service: Service,
+    /// The address of whoever connected.
+    peer: IpAddr,
     has_asked: Arc<AtomicBool>,
 }
 
@@ -237,6 +240,6 @@ impl hyper::service::Service<Request<Incoming>> for Front {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.has_asked.store(true, Ordering::Relaxed);
-        Logged::new(request, |request| self.service.answer(request))
+        Logged::new(request, |request| self.service.answer(request, Some(self.peer)))
     }
 }

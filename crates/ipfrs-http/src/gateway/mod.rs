@@ -1,59 +1,71 @@
-//! `GET /ipfs/{cid}[/path]`: the path gateway (<https://specs.ipfs.tech/http-gateways/path-gateway/>).
+//! `GET /ipfs/{cid}[/path]` and `GET /ipns/{name}[/path]`: the path gateway
+//! (<https://specs.ipfs.tech/http-gateways/path-gateway/>), and the same on hosts of their own ([`hosted`]).
 
+mod answer;
 mod car;
 mod codec;
 pub(crate) mod conditional;
 pub(crate) mod content_type;
 mod cors;
 pub(crate) mod disposition;
-pub(crate) mod listing;
+pub(crate) mod error_page;
+pub(crate) mod hosted;
+pub(crate) mod hosts;
+mod listing;
+mod name;
+pub(crate) mod page;
 pub(crate) mod payload;
 mod preview;
+mod protocol;
 pub(crate) mod range;
 pub(crate) mod ready;
 pub(crate) mod request;
+mod site;
+mod subdomain;
 mod tar;
+mod trustless;
+pub(crate) mod welcome;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
-    LOCATION, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
 use ipfrs_node::{Object, ObjectKind};
 
 use crate::body::{header_text, unknown_length};
-use crate::compression::Representation;
-use crate::error::{GatewayError, method_not_allowed};
+use crate::error::{GatewayError, method_not_allowed, refused};
 use crate::{limits, metrics};
 use crate::router::AppState;
+use crate::config::Namespace;
+use answer::Answer;
 use codec::Codec;
+use name::{Freshness, Located};
 use payload::Payload;
-use request::{Format, GatewayRequest};
+use request::{Format, GatewayRequest, Wanted};
+use site::Site;
 
-const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
-const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
-/// How long a page may be kept: it changes with the version of the daemon that draws it.
-const PAGE_CACHE_CONTROL: &str = "public, max-age=604800, stale-while-revalidate=2678400";
 const ALLOW: &str = "GET, HEAD, OPTIONS";
 
-/// `GET /`: where to go from here.
-pub(crate) async fn welcome() -> &'static str {
-    "ipfrs gateway\n\n  /ipfs/{cid}[/path]   content\n  /api/v0/...          Kubo RPC (POST)\n  \
-     /v1/block/batch/...  batches of blocks (POST)\n  /health              health\n  /metrics             metrics\n"
+/// The routes of content, as metrics name them.
+pub(crate) const ROUTE: &str = "/ipfs/{*path}";
+/// See [`ROUTE`].
+pub(crate) const IPNS_ROUTE: &str = "/ipns/{*path}";
+
+/// Answers every method under `/ipfs` and `/ipns`.
+pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
+    serve_site(state, Site::PATHS, request).await
 }
 
-/// The route of content, as metrics name it.
-pub(crate) const ROUTE: &str = "/ipfs/{*path}";
-
-/// Answers every method under `/ipfs/`. This route observes itself: a layer would cost a small file more than its answer.
-pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> Response {
-    let family = state.metrics.family(ROUTE, request.method());
+/// Answers a request to a site. It observes itself: a layer would cost a small file more than its answer.
+pub(super) async fn serve_site(state: AppState, site: Site, request: Request) -> Response {
+    let is_name = matches!(Namespace::of_path(&site.content_path(request.uri().path())), Some(Namespace::Ipns));
+    let family = state.metrics.family(if is_name { IPNS_ROUTE } else { ROUTE }, request.method());
     let answer = |request| {
-        let answer = answer(state.clone(), request);
+        let answer = answer(state.clone(), site, request);
         async {
             let mut response = limits::in_time(&state, answer).await;
             cors::add(response.headers_mut());
@@ -63,14 +75,14 @@ pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> R
     metrics::observed(&state, family, request, answer).await
 }
 
-async fn answer(state: AppState, request: Request) -> Response {
+async fn answer(state: AppState, site: Site, request: Request) -> Response {
     match *request.method() {
         Method::GET | Method::HEAD => {}
         Method::OPTIONS => return (StatusCode::NO_CONTENT, [(http::header::ALLOW, ALLOW)]).into_response(),
         _ => return method_not_allowed(ALLOW),
     }
     let (parts, _) = request.into_parts();
-    match serve(&state, &parts).await {
+    match serve(&state, &site, &parts).await {
         Ok(response) => response,
         // Another kind of miss than 404, so that a client that probes may still ask for content (path gateway
         // specification, "412 Precondition Failed").
@@ -81,22 +93,34 @@ async fn answer(state: AppState, request: Request) -> Response {
     }
 }
 
-async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
+async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response> {
     let removals = state.node.removals();
-    let known = state.node.known(parts.uri.path());
-    let request = GatewayRequest::parse(parts, known.as_ref().map(|facts| facts.path.clone()))?;
-    if let Format::NotOffered(name) = request.format {
+    let content_path = site.content_path(parts.uri.path());
+    if protocol::is_without_root(&content_path) {
+        return protocol::follow(&parts.uri);
+    }
+    request::check_service_worker(&content_path, &parts.headers)?;
+    let wanted = Wanted::parse(parts)?;
+    if site.is_trustless && !trustless::is_verifiable(&wanted, &content_path) {
+        return Ok(not_acceptable(trustless::OFFER));
+    }
+    if let Format::NotOffered(name) = wanted.format {
         let remedy = "use another one, or leave it out";
         return Ok(not_acceptable(&format!("the format {name} is not offered by this version: {remedy}")));
     }
+    let mut target = match name::locate(state, site, &content_path, parts.uri.query()).await? {
+        Located::At(target) => target,
+        Located::Moved(response) => return Ok(response),
+    };
+    let request = GatewayRequest::new(site, parts, &content_path, wanted, &target);
     if request.format == Format::Car {
         return car::respond(state, &request, &parts.headers).await;
     }
-    let object = match known {
+    let object = match target.known.take() {
         Some(facts) => state.node.revisit(facts).await?,
         None => {
             let object = state.node.resolve(request.path.clone()).await?.whole()?;
-            state.node.remember(parts.uri.path(), &object.facts);
+            state.node.remember(&target.key, &object.facts);
             object
         }
     };
@@ -118,7 +142,7 @@ async fn serve(state: &AppState, parts: &Parts) -> Result<Response> {
         ObjectKind::File(file) => {
             let payload = Payload::File(file.clone());
             let answer = deserialised(state, &request, &parts.headers, &object, payload, request.file_name()).await?;
-            if let Some(body) = file.inline() {
+            if let Some(body) = file.inline().filter(|_| request.is_plain()) {
                 state.ready.keep(&state.compression, parts, &answer, body, removals);
             }
             Ok(answer)
@@ -193,7 +217,7 @@ async fn directory(
     object: Object,
 ) -> Result<Response> {
     if !request.ends_with_slash {
-        return Ok(redirect_to_slash(request));
+        return Ok(redirect_to_slash(state, request));
     }
     match state.node.resolve(request.path.join("index.html")).await {
         Ok(Object { kind: ObjectKind::File(index), .. }) => {
@@ -208,112 +232,29 @@ async fn directory(
     if let Some(settled) = answer.settled(headers, None) {
         return Ok(settled);
     }
-    let body = if request.is_head { unknown_length() } else { state.listing.body(&state.node, request, &object)? };
+    let body = if request.is_head { unknown_length() } else { listing::body(&state.node, request, &object)? };
     Ok(answer.into_response(StatusCode::OK, body))
 }
 
 /// 406: content that is not to be had in the form that is asked for.
 fn not_acceptable(why: &str) -> Response {
-    (StatusCode::NOT_ACCEPTABLE, [(CACHE_CONTROL, "no-store"), (VARY, "Accept")], format!("{why}\n")).into_response()
+    refused(StatusCode::NOT_ACCEPTABLE, why.to_owned())
 }
 
 /// 301 to the same place with a slash at its end, so that relative links in the page work.
-fn redirect_to_slash(request: &GatewayRequest<'_>) -> Response {
+fn redirect_to_slash(state: &AppState, request: &GatewayRequest<'_>) -> Response {
     let query = request.query.map(|query| format!("?{query}")).unwrap_or_default();
-    let location = header_text(&format!("{}/{query}", request.raw_path));
-    (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response()
+    // On a host of its own, a path may begin with a name: two slashes, or what browsers take for them, name a host.
+    let path = request.raw_path.trim_start_matches('/');
+    let path = path.strip_prefix('\\').map_or_else(|| format!("/{path}"), |rest| format!("/%5C{rest}"));
+    let location = header_text(&format!("{path}/{query}"));
+    let mut response = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response();
+    if request.freshness != Freshness::Immutable {
+        request.freshness.tell(state, response.headers_mut());
+    }
+    response
 }
 
 fn etag(object: &Object, suffix: &str) -> String {
     format!("\"{}{suffix}\"", object.facts.cid)
-}
-
-/// An answer whose headers are being gathered.
-struct Answer {
-    headers: HeaderMap,
-    etag: String,
-    is_head: bool,
-    max_ranges: usize,
-}
-
-impl Answer {
-    /// The headers that every answer about content has.
-    fn new(state: &AppState, request: &GatewayRequest<'_>, object: &Object, etag: String) -> Self {
-        let mut headers = HeaderMap::with_capacity(12);
-        headers.insert(ETAG, header_text(&etag));
-        headers.insert(CACHE_CONTROL, state.immutable.clone());
-        headers.insert(VARY, HeaderValue::from_static("Accept"));
-        headers.insert(X_IPFS_PATH, header_text(&request.raw_path));
-        headers.insert(X_IPFS_ROOTS, header_text(&object.facts.roots));
-        Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
-    }
-
-    /// The headers of a page that the daemon draws; `kind` is the first part of its `Etag`.
-    fn page(state: &AppState, request: &GatewayRequest<'_>, object: &Object, kind: &str) -> Self {
-        let etag = format!("\"{kind}-{}_CID-{}\"", state.listing.version(), object.cid);
-        let mut answer = Self::new(state, request, object, etag);
-        answer.set(CACHE_CONTROL, HeaderValue::from_static(PAGE_CACHE_CONTROL));
-        answer.set(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-        answer.set(CONTENT_SECURITY_POLICY, state.listing.content_security_policy());
-        answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        answer.set(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
-        answer
-    }
-
-    fn set(&mut self, name: HeaderName, value: HeaderValue) {
-        self.headers.insert(name, value);
-    }
-
-    /// Says where the same is found by its URL alone, when `Accept` chose the format.
-    fn locate(&mut self, request: &GatewayRequest<'_>) {
-        if request.is_negotiated {
-            let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
-            let location = format!("{}?{query}format={}", request.raw_path, request.format.name());
-            self.set(CONTENT_LOCATION, header_text(&location));
-        }
-    }
-
-    /// The answer, where the request's conditions settle it without content (RFC 9110, 13.2.2). `length` is that of
-    /// the body that is not sent.
-    fn settled(&mut self, request: &HeaderMap, length: Option<u64>) -> Option<Response> {
-        if conditional::if_match_fails(request, &self.etag) {
-            return Some((StatusCode::PRECONDITION_FAILED, [(CACHE_CONTROL, "no-store")]).into_response());
-        }
-        conditional::if_none_match(request, &self.etag).then(|| self.not_modified(length))
-    }
-
-    /// 304, with the headers that RFC 9110 (15.4.5) asks to repeat.
-    fn not_modified(&mut self, length: Option<u64>) -> Response {
-        let content_type = self.headers.remove(CONTENT_TYPE);
-        self.headers.remove(CONTENT_DISPOSITION);
-        let mut response = StatusCode::NOT_MODIFIED.into_response();
-        *response.headers_mut() = std::mem::take(&mut self.headers);
-        response.extensions_mut().insert(Representation { content_type, length });
-        response
-    }
-
-    /// The payload, or the ranges of it that were asked for.
-    async fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
-        let length = Some(payload.size());
-        if let Some(settled) = self.settled(request, length) {
-            return Ok(settled);
-        }
-        self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        let asked = conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();
-        let ranges = range::parse(asked, payload.size(), self.max_ranges);
-        let whole = Representation { content_type: self.headers.get(CONTENT_TYPE).cloned(), length };
-        let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head).await?;
-        let mut response = self.into_response(status, body);
-        if status != StatusCode::OK {
-            response.extensions_mut().insert(whole);
-        }
-        Ok(response)
-    }
-
-    fn into_response(self, status: StatusCode, body: axum::body::Body) -> Response {
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
-        *response.headers_mut() = self.headers;
-        response
-    }
 }

@@ -9,7 +9,7 @@ use ipfrs_core::{Error, Result, codec, parse_cid};
 use ipfrs_node::Object;
 
 use super::codec::Codec;
-use super::listing::{Crumb, STYLE, crumbs, not_rendered, readable};
+use super::page::{Crumb, Places, not_rendered, readable};
 use super::request::{Format, GatewayRequest, accepts_html};
 use super::{Answer, redirect_to_slash};
 use crate::body::unknown_length;
@@ -23,8 +23,8 @@ const MAX_INDENTED: usize = 16;
 #[derive(Template)]
 #[template(path = "node.html")]
 struct Page {
-    style: &'static str,
     title: String,
+    namespace: &'static str,
     crumbs: Vec<Crumb>,
     cid: String,
     codec: &'static str,
@@ -52,7 +52,7 @@ pub(super) async fn page(
     object: Object,
 ) -> Result<Response> {
     if !request.ends_with_slash {
-        let mut moved = redirect_to_slash(request);
+        let mut moved = redirect_to_slash(state, request);
         moved.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
         return Ok(moved);
     }
@@ -63,11 +63,11 @@ pub(super) async fn page(
     if request.is_head {
         return Ok(answer.into_response(StatusCode::OK, unknown_length()));
     }
-    let path = request.path.clone();
+    let places = Places::of(request);
     let json = if object.block.len() > MAX_PREVIEW_BYTES {
         Err(format!("nodes of more than {} are not shown", readable(MAX_PREVIEW_BYTES as u64)))
     } else {
-        state.node.get_node((*path).clone(), codec::DAG_JSON).await.map_err(|e| e.to_string())
+        state.node.get_node((*request.path).clone(), codec::DAG_JSON).await.map_err(|e| e.to_string())
     };
     let own = Codec::of(&object.cid).map(|codec| Format::Codec(codec).name());
     let rendering = tokio::task::spawn_blocking(move || {
@@ -76,9 +76,9 @@ pub(super) async fn page(
             Err(_) => Err("it is not dag-json: it is not UTF-8".to_owned()),
         });
         let page = Page {
-            style: STYLE,
-            title: path.to_string(),
-            crumbs: crumbs(&path),
+            title: places.title(),
+            namespace: places.namespace,
+            crumbs: places.crumbs,
             cid: object.cid.to_string(),
             codec: codec::name(object.cid.codec()).unwrap_or_default(),
             size: readable(object.block.len() as u64),

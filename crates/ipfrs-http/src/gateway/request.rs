@@ -12,6 +12,9 @@ use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use super::car;
 use super::codec::Codec;
+use super::name::{Freshness, Target};
+use super::site::{Links, Site};
+use crate::config::Namespace;
 
 /// What a browser says when it fetches the script of a service worker.
 pub(super) const SERVICE_WORKER: HeaderName = HeaderName::from_static("service-worker");
@@ -57,12 +60,54 @@ impl Format {
     }
 }
 
-/// A request under `/ipfs/`, read but not yet resolved.
+/// The form in which a request wants content, as its query and `Accept` say.
 #[derive(Debug)]
+pub(super) struct Wanted {
+    /// `?format=`, else what `Accept` names.
+    pub(super) format: Format,
+    /// Whether `Accept` chose another format than the default.
+    pub(super) is_negotiated: bool,
+    /// `?filename=`.
+    pub(super) filename: Option<String>,
+    /// `?download=true`.
+    pub(super) download: bool,
+}
+
+impl Wanted {
+    /// Reads query and `Accept`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the format.
+    pub(super) fn parse(parts: &Parts) -> Result<Self> {
+        let (mut by_query, mut filename, mut download) = (None, None, false);
+        for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
+            match name.as_ref() {
+                "format" => by_query = Some(format_by_name(&value)?),
+                "filename" if !value.is_empty() => filename = Some(value.into_owned()),
+                "download" => download = value == "true",
+                _ => {}
+            }
+        }
+        let format = by_query.unwrap_or_else(|| format_by_accept(&parts.headers));
+        let is_negotiated = by_query.is_none() && format != Format::Deserialised;
+        Ok(Self { format, is_negotiated, filename, download })
+    }
+}
+
+/// A request for content, read but not yet resolved.
+#[derive(Debug, Clone)]
 pub(super) struct GatewayRequest<'a> {
-    /// The content path, percent-decoded.
+    /// What is served under the request's host.
+    pub(super) site: &'a Site,
+    /// The content, percent-decoded, by a path that does not change.
     pub(super) path: Arc<ContentPath>,
-    /// The path as the client sent it, in the form that a header may hold.
+    /// Of the segments of `path`, those that the name of the root stands for.
+    pub(super) root_segments: usize,
+    /// How long the answer holds.
+    pub(super) freshness: Freshness,
+    /// The content as the client named it, `/ipfs/...` or `/ipns/...`, in the form that a header may hold.
+    pub(super) content_path: Cow<'a, str>,
+    /// The path of the URL as the client sent it, in the form that a header may hold.
     pub(super) raw_path: Cow<'a, str>,
     /// The query as the client sent it.
     pub(super) query: Option<&'a str>,
@@ -81,45 +126,62 @@ pub(super) struct GatewayRequest<'a> {
 }
 
 impl<'a> GatewayRequest<'a> {
-    /// Reads path, query and `Accept`. The path of a request that was seen before is `known`.
-    ///
-    /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path, parameter or format.
-    pub(super) fn parse(parts: &'a Parts, known: Option<Arc<ContentPath>>) -> Result<Self> {
+    /// A request for `target`, which `content_path` leads to.
+    pub(super) fn new(
+        site: &'a Site,
+        parts: &'a Parts,
+        content_path: &'a str,
+        wanted: Wanted,
+        target: &Target<'_>,
+    ) -> Self {
         let raw_path = parts.uri.path();
-        check_service_worker(raw_path, &parts.headers)?;
-        let query = parts.uri.query();
-        let (mut by_query, mut filename, mut download) = (None, None, false);
-        for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-            match name.as_ref() {
-                "format" => by_query = Some(format_by_name(&value)?),
-                "filename" if !value.is_empty() => filename = Some(value.into_owned()),
-                "download" => download = value == "true",
-                _ => {}
-            }
-        }
-        let format = by_query.unwrap_or_else(|| format_by_accept(&parts.headers));
-        Ok(Self {
-            path: known.map_or_else(|| parse_path(raw_path).map(Arc::new), Ok)?,
+        Self {
+            site,
+            path: target.path.clone(),
+            root_segments: target.root_segments,
+            freshness: target.freshness,
+            content_path: normalised(content_path),
             raw_path: normalised(raw_path),
-            query,
+            query: parts.uri.query(),
             ends_with_slash: raw_path.ends_with('/'),
-            format,
-            is_negotiated: by_query.is_none() && format != Format::Deserialised,
-            filename,
-            download,
+            format: wanted.format,
+            is_negotiated: wanted.is_negotiated,
+            filename: wanted.filename,
+            download: wanted.download,
             is_head: parts.method == Method::HEAD,
-        })
+        }
     }
 
     /// The name that tells the content type: `?filename=`, else the last segment of the path.
     pub(super) fn file_name(&self) -> Option<&str> {
         self.filename.as_deref().or_else(|| self.path.segments().last().map(String::as_str))
     }
+
+    /// The names below the root, as the URL has them.
+    pub(super) fn below_root(&self) -> &[String] {
+        &self.path.segments()[self.root_segments..]
+    }
+
+    /// Whether nothing but the path of the URL decides what is answered, for as long as there is content.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.site.is_isolated() && !self.site.is_trustless && self.freshness == Freshness::Immutable
+    }
+
+    /// The namespace and the ID or name of the root, as the client wrote it.
+    pub(super) fn root(&self) -> (Namespace, &str) {
+        let namespace = Namespace::of_path(&self.content_path).unwrap_or(Namespace::Ipfs);
+        (namespace, self.content_path.split('/').nth(2).unwrap_or_default())
+    }
+
+    /// The links of a page about this content.
+    pub(super) fn links(&self) -> Links {
+        let (namespace, root) = self.root();
+        self.site.links(&format!("/{}/{root}", namespace.as_str()))
+    }
 }
 
 /// `raw` in ASCII, with the digits of its escapes in upper case (RFC 3986, 6.2.2.1). curl sends paths as they are typed.
-fn normalised(raw: &str) -> Cow<'_, str> {
+pub(super) fn normalised(raw: &str) -> Cow<'_, str> {
     if raw.is_ascii() && !raw.contains('%') {
         return Cow::Borrowed(raw);
     }
@@ -140,8 +202,9 @@ fn normalised(raw: &str) -> Cow<'_, str> {
 
 /// A script may not make itself the service worker of everything under a root: without a slash after the root, that is
 /// the scope it would get.
-fn check_service_worker(raw_path: &str, headers: &HeaderMap) -> Result<()> {
-    let is_root = raw_path.strip_prefix("/ipfs/").is_some_and(|rest| !rest.contains('/'));
+pub(super) fn check_service_worker(content_path: &str, headers: &HeaderMap) -> Result<()> {
+    let below = content_path.strip_prefix("/ipfs/").or_else(|| content_path.strip_prefix("/ipns/"));
+    let is_root = below.is_some_and(|rest| !rest.contains('/'));
     if is_root && headers.get(SERVICE_WORKER).is_some_and(|value| value == "script") {
         return Err(Error::invalid("a service worker cannot be registered for this scope"));
     }
@@ -156,15 +219,23 @@ pub(super) fn only_if_cached(headers: &HeaderMap) -> bool {
 
 /// Reads `[/ipfs/]{cid}[/path]`. Percent-decodes each segment by itself, so that an encoded slash never becomes a separator.
 pub(crate) fn parse_path(raw: &str) -> Result<ContentPath> {
-    let shown = || raw.chars().take(256).collect::<String>();
-    let rest = raw.strip_prefix("/ipfs/").unwrap_or(raw);
-    let mut segments = rest.split('/').filter(|segment| !segment.is_empty()).map(|segment| {
-        let decoded = percent_decode_str(segment).decode_utf8();
-        decoded.map_err(|_| Error::invalid(format!("invalid path {:?}: a segment is not UTF-8", shown())))
-    });
+    let mut segments = segments(raw, raw.strip_prefix("/ipfs/").unwrap_or(raw));
     let root = segments.next().unwrap_or(Ok("".into()))?;
-    let root = parse_cid(&root).map_err(|e| Error::invalid(format!("invalid path {:?}: {e}", shown())))?;
+    let root = parse_cid(&root).map_err(|e| Error::invalid(format!("invalid path {:?}: {e}", shown(raw))))?;
     ContentPath::new(root, segments.map(|segment| segment.map(Into::into)).collect::<Result<_>>()?)
+}
+
+/// The names in `rest`, which is a part of the path `raw`, percent-decoded each by itself.
+pub(super) fn segments<'a>(raw: &'a str, rest: &'a str) -> impl Iterator<Item = Result<Cow<'a, str>>> {
+    rest.split('/').filter(|segment| !segment.is_empty()).map(move |segment| {
+        let decoded = percent_decode_str(segment).decode_utf8();
+        decoded.map_err(|_| Error::invalid(format!("invalid path {:?}: a segment is not UTF-8", shown(raw))))
+    })
+}
+
+/// As much of a path as a message shows.
+pub(super) fn shown(path: &str) -> String {
+    path.chars().take(256).collect()
 }
 
 fn format_by_name(name: &str) -> Result<Format> {

@@ -1,0 +1,104 @@
+//! The headers and the body of an answer about content.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use ipfrs_core::Result;
+use ipfrs_node::Object;
+
+use super::payload::Payload;
+use super::request::GatewayRequest;
+use super::{conditional, range};
+use crate::body::header_text;
+use crate::compression::Representation;
+use crate::router::AppState;
+
+const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
+const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
+
+/// An answer whose headers are being gathered.
+pub(super) struct Answer {
+    headers: HeaderMap,
+    etag: String,
+    is_head: bool,
+    max_ranges: usize,
+}
+
+impl Answer {
+    /// The headers that every answer about content has.
+    pub(super) fn new(state: &AppState, request: &GatewayRequest<'_>, object: &Object, etag: String) -> Self {
+        let mut headers = HeaderMap::with_capacity(12);
+        headers.insert(ETAG, header_text(&etag));
+        request.freshness.tell(state, &mut headers);
+        headers.insert(VARY, HeaderValue::from_static("Accept"));
+        headers.insert(X_IPFS_PATH, header_text(&request.content_path));
+        headers.insert(X_IPFS_ROOTS, header_text(&object.facts.roots));
+        Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
+    }
+
+    /// The headers of a page that the daemon draws; `kind` is the first part of its `Etag`.
+    pub(super) fn page(state: &AppState, request: &GatewayRequest<'_>, object: &Object, kind: &str) -> Self {
+        let etag = format!("\"{kind}-{}_CID-{}\"", state.pages.version(), object.cid);
+        let mut answer = Self::new(state, request, object, etag);
+        request.freshness.tell_of_page(&mut answer.headers);
+        state.pages.head(&mut answer.headers);
+        answer
+    }
+
+    pub(super) fn set(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.insert(name, value);
+    }
+
+    /// Says where the same is found by its URL alone, when `Accept` chose the format.
+    pub(super) fn locate(&mut self, request: &GatewayRequest<'_>) {
+        if request.is_negotiated {
+            let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
+            let location = format!("{}?{query}format={}", request.raw_path, request.format.name());
+            self.set(CONTENT_LOCATION, header_text(&location));
+        }
+    }
+
+    /// The answer, where the request's conditions settle it without content (RFC 9110, 13.2.2). `length` is that of
+    /// the body that is not sent.
+    pub(super) fn settled(&mut self, request: &HeaderMap, length: Option<u64>) -> Option<Response> {
+        if conditional::if_match_fails(request, &self.etag) {
+            return Some((StatusCode::PRECONDITION_FAILED, [(CACHE_CONTROL, "no-store")]).into_response());
+        }
+        conditional::if_none_match(request, &self.etag).then(|| self.not_modified(length))
+    }
+
+    /// 304, with the headers that RFC 9110 (15.4.5) asks to repeat.
+    fn not_modified(&mut self, length: Option<u64>) -> Response {
+        let content_type = self.headers.remove(CONTENT_TYPE);
+        self.headers.remove(CONTENT_DISPOSITION);
+        let mut response = StatusCode::NOT_MODIFIED.into_response();
+        *response.headers_mut() = std::mem::take(&mut self.headers);
+        response.extensions_mut().insert(Representation { content_type, length });
+        response
+    }
+
+    /// The payload, or the ranges of it that were asked for.
+    pub(super) async fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
+        let length = Some(payload.size());
+        if let Some(settled) = self.settled(request, length) {
+            return Ok(settled);
+        }
+        self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        let asked = conditional::range_applies(request, &self.etag).then(|| request.get(http::header::RANGE)).flatten();
+        let ranges = range::parse(asked, payload.size(), self.max_ranges);
+        let whole = Representation { content_type: self.headers.get(CONTENT_TYPE).cloned(), length };
+        let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head).await?;
+        let mut response = self.into_response(status, body);
+        if status != StatusCode::OK {
+            response.extensions_mut().insert(whole);
+        }
+        Ok(response)
+    }
+
+    pub(super) fn into_response(self, status: StatusCode, body: axum::body::Body) -> Response {
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = self.headers;
+        response
+    }
+}

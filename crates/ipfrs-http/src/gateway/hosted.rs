@@ -1,0 +1,164 @@
+//! Requests to configured hosts and to domains that may be websites: gateways with and without subdomains, and DNSLink
+//! websites (<https://specs.ipfs.tech/http-gateways/dnslink-gateway/>).
+//!
+//! Such hosts are public: nothing is served there but content, and health where a gateway is configured.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use http::header::LOCATION;
+use http::{Method, StatusCode, Uri};
+use ipfrs_core::{Error, ErrorKind, Result};
+use tower::Service as _;
+
+use super::hosts::{Place, Visit};
+use super::request::{normalised, segments};
+use super::site::Site;
+use super::{IPNS_ROUTE, ROUTE, serve_site, subdomain};
+use crate::body::header_text;
+use crate::config::{HostConfig, Namespace};
+use crate::error::GatewayError;
+use crate::metrics::{self, UNMATCHED};
+use crate::router::AppState;
+
+/// Routes that a configured gateway has beside its content.
+const BESIDE_CONTENT: [&str; 2] = ["/health", "/routing/v1"];
+/// Routes of the daemon that are served while nobody can say whether a domain is a website.
+const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
+
+/// Answers a request to such a host. `router` is the daemon's.
+pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, request: Request) -> Response {
+    match decide(&state, &visit, request.uri(), request.method()).await {
+        Ok(Decision::Daemon) => match router.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        },
+        Ok(Decision::Site(site)) => serve_site(state, site, request).await,
+        Ok(Decision::Moved(namespace, location)) => {
+            let route = if namespace == Namespace::Ipfs { ROUTE } else { IPNS_ROUTE };
+            let moved = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&location))]).into_response();
+            observed(state, route, request, moved).await
+        }
+        Err(error) => observed(state, UNMATCHED, request, GatewayError(error).into_response()).await,
+    }
+}
+
+async fn observed(state: AppState, route: &str, request: Request, response: Response) -> Response {
+    let family = state.metrics.family(route, request.method());
+    metrics::observed(&state, family, request, async |_| response).await
+}
+
+enum Decision {
+    /// The routes of the daemon.
+    Daemon,
+    /// Content.
+    Site(Site),
+    /// The same at another host.
+    Moved(Namespace, String),
+}
+
+async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> Result<Decision> {
+    let path = uri.path();
+    match &visit.place {
+        Place::Unknown => match website(state, visit, true).await {
+            Ok(site) => Ok(site.map_or(Decision::Daemon, Decision::Site)),
+            Err(_) if HARMLESS.iter().any(|route| is_below(path, route)) => Ok(Decision::Daemon),
+            Err(e) => Err(Error::new(
+                e.kind(),
+                format!("whether {} is a website cannot be told: {}; use the address instead", visit.name, e.message()),
+            )),
+        },
+        Place::Gateway(config) => gateway(state, visit, config, uri, method).await,
+        Place::Root { config, namespace, id, gateway } => {
+            if !config.subdomains || !config.paths.contains(namespace) {
+                return Err(not_served(visit, path));
+            }
+            match subdomain::root_of(&state.node, *namespace, id).await? {
+                subdomain::Root::Here(id) => {
+                    Ok(Decision::Site(Site::subdomain(*namespace, &id, gateway.clone(), config.deserialized)))
+                }
+                subdomain::Root::Moved(label) => {
+                    Ok(Decision::Moved(*namespace, location(visit, &label, *namespace, gateway, path, uri.query())))
+                }
+            }
+        }
+        Place::Below(config) => {
+            let site = website(state, visit, config.deserialized).await?;
+            site.map(Decision::Site).ok_or_else(|| not_served(visit, path))
+        }
+    }
+}
+
+/// What a configured gateway does with a path.
+async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri, method: &Method) -> Result<Decision> {
+    let path = uri.path();
+    if let Some(namespace) = Namespace::of_path(path).filter(|namespace| config.paths.contains(namespace)) {
+        // Browsers ask whether they may ask, and follow no redirect then.
+        if config.subdomains && matches!(*method, Method::GET | Method::HEAD) {
+            if let Some(location) = isolated(state, visit, config, namespace, uri).await? {
+                return Ok(Decision::Moved(namespace, location));
+            }
+        }
+        return Ok(Decision::Site(Site::paths(config.deserialized)));
+    }
+    if !config.paths.is_empty() && BESIDE_CONTENT.iter().any(|route| is_below(path, route)) {
+        return Ok(Decision::Daemon);
+    }
+    match website(state, visit, config.deserialized).await? {
+        Some(site) => Ok(Decision::Site(site)),
+        None if path == "/" && !config.paths.is_empty() => Ok(Decision::Daemon),
+        None => Err(not_served(visit, path)),
+    }
+}
+
+/// Where the content of a path has an origin of its own.
+async fn isolated(
+    state: &AppState,
+    visit: &Visit,
+    config: &HostConfig,
+    namespace: Namespace,
+    uri: &Uri,
+) -> Result<Option<String>> {
+    let path = uri.path();
+    let below = &path[1 + namespace.as_str().len()..];
+    let below = below.strip_prefix('/').unwrap_or(below);
+    let (root, rest) = below.split_at(below.find('/').unwrap_or(below.len()));
+    let Some(root) = segments(path, root).next().transpose()? else { return Ok(None) };
+    let inline = config.inline_dnslink || visit.is_https;
+    let label = subdomain::label(&state.node, namespace, &root, inline).await?;
+    Ok(label.map(|label| location(visit, &label, namespace, &visit.host, rest, uri.query())))
+}
+
+/// The URL of a path on an origin of its own.
+fn location(
+    visit: &Visit,
+    label: &str,
+    namespace: Namespace,
+    gateway: &str,
+    path: &str,
+    query: Option<&str>,
+) -> String {
+    let scheme = if visit.is_https { "https" } else { "http" };
+    let path = if path.is_empty() { "/".into() } else { normalised(path) };
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{scheme}://{label}.{}.{gateway}{path}{query}", namespace.as_str())
+}
+
+/// The website of the host, if it has a DNSLink.
+async fn website(state: &AppState, visit: &Visit, deserialized: bool) -> Result<Option<Site>> {
+    let link = match state.node.dnslink(&visit.name).await {
+        Ok(link) => link,
+        // A name that is none in DNS: `my_server.lan`.
+        Err(e) if e.kind() == ErrorKind::InvalidInput => None,
+        Err(e) => return Err(e),
+    };
+    Ok(link.map(|_| Site::website(&visit.name, visit.host.clone(), deserialized)))
+}
+
+fn not_served(visit: &Visit, path: &str) -> Error {
+    Error::not_found(format!("{path} is not served at {}", visit.name))
+}
+
+fn is_below(path: &str, route: &str) -> bool {
+    path.strip_prefix(route).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

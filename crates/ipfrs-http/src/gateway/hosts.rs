@@ -1,0 +1,237 @@
+//! The host that a request names, and what is configured for it.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{HOST, HeaderName};
+use http::{HeaderMap, Request, Uri};
+use ipfrs_core::{Error, Result};
+
+use crate::GatewayConfig;
+use crate::config::{HostConfig, Namespace, Network};
+
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// The host that a request names, as its client sees us.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Called<'a> {
+    /// The name or the address, as it was written, without a port and without a dot at its end. Empty where a request of
+    /// HTTP/1.0 names no host.
+    name: &'a str,
+    /// The port, where it was written.
+    port: Option<&'a str>,
+    /// Whether the client came by HTTPS.
+    is_https: bool,
+}
+
+impl<'a> Called<'a> {
+    /// What a request says. A URL as its target (HTTP/2, and requests to a proxy) goes before `Host` (RFC 9112, 3.2.2).
+    /// `trusts` says whether the sender is a proxy that is believed what it says of its client.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no host name, with or without a port.
+    pub(crate) fn by<B>(request: &'a Request<B>, trusts: bool) -> Result<Self> {
+        Self::read(request.uri(), request.headers(), trusts)
+    }
+
+    fn read(uri: &'a Uri, headers: &'a HeaderMap, trusts: bool) -> Result<Self> {
+        let forwarded = |name| if trusts { last_of(headers, name) } else { None };
+        let by_host = || headers.get(HOST).map_or(Some(""), |host| host.to_str().ok());
+        let host = match (forwarded(X_FORWARDED_HOST), uri.authority()) {
+            (Some(host), _) => Some(host),
+            (None, Some(authority)) => Some(authority.as_str()),
+            (None, None) => by_host(),
+        };
+        let Some((name, port)) = host.and_then(split) else {
+            let host = host.unwrap_or("(not ASCII)");
+            let shown: String = host.chars().take(256).collect();
+            return Err(Error::invalid(format!(
+                "{shown:?} is no host name: send one as in a URL, with a port or without"
+            )));
+        };
+        let is_https = match forwarded(X_FORWARDED_PROTO) {
+            Some(scheme) => scheme.eq_ignore_ascii_case("https"),
+            None => uri.scheme_str() == Some("https"),
+        };
+        Ok(Self { name, port, is_https })
+    }
+
+    /// The name in lower case.
+    fn lower(&self) -> Cow<'a, str> {
+        match self.name.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => self.name.to_ascii_lowercase().into(),
+            false => self.name.into(),
+        }
+    }
+
+    /// Whether this cannot be a name in the public DNS, at one look: an address, or a name without a dot.
+    fn is_local(&self) -> bool {
+        let Some((_, last)) = self.name.rsplit_once('.') else { return true };
+        self.name.starts_with('[') || last.bytes().all(|byte| byte.is_ascii_digit())
+    }
+}
+
+/// What the proxy nearest to us wrote: it stands last.
+fn last_of(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let last = headers.get_all(name).iter().next_back()?.to_str().ok()?;
+    last.rsplit(',').next().map(str::trim).filter(|value| !value.is_empty())
+}
+
+/// A host as URLs have it, in name and port.
+fn split(host: &str) -> Option<(&str, Option<&str>)> {
+    let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.find(']')) {
+        Some(end) => {
+            let (name, rest) = host.split_at(end + 2);
+            let address = name.trim_matches(['[', ']']);
+            address.parse::<std::net::Ipv6Addr>().ok()?;
+            (name, if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) })
+        }
+        None => match host.split_once(':') {
+            Some((name, port)) => (name, Some(port)),
+            None => (host, None),
+        },
+    };
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if !name.starts_with('[') && !name.bytes().all(is_name) {
+        return None;
+    }
+    if port.is_some_and(|port| port.len() > 5 || !port.bytes().all(|byte| byte.is_ascii_digit())) {
+        return None;
+    }
+    Some((name.strip_suffix('.').unwrap_or(name), port.filter(|port| !port.is_empty())))
+}
+
+/// What a request's host leads to.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// The path gateway, with all routes of the daemon beside it.
+    Daemon,
+    /// The path gateway of a configured host, for a path under `/ipfs`.
+    Gateway,
+    /// What takes more than a look.
+    Hosted(Box<Visit>),
+}
+
+/// A request to a host that is configured, or that may be a website.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    /// The name in lower case.
+    pub(super) name: String,
+    /// The name with its port, for URLs.
+    pub(super) host: String,
+    /// Whether the client came by HTTPS.
+    pub(super) is_https: bool,
+    /// What is configured.
+    pub(super) place: Place,
+}
+
+/// What is configured for a host.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// Nothing: a website, if it has a DNSLink.
+    Unknown,
+    /// A gateway.
+    Gateway(Arc<HostConfig>),
+    /// `{id}.{namespace}.{gateway}`.
+    Root {
+        config: Arc<HostConfig>,
+        namespace: Namespace,
+        /// The root's ID or name, as the client wrote it.
+        id: String,
+        /// The name of the gateway with the port, for URLs.
+        gateway: String,
+    },
+    /// A name below a gateway with subdomains that is none of its roots: at most a website of its own.
+    Below(Arc<HostConfig>),
+}
+
+/// The configured hosts.
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    exact: HashMap<String, Arc<HostConfig>>,
+    /// Names with a `*`, by labels.
+    patterns: Vec<(Vec<String>, Arc<HostConfig>)>,
+    trusted: Vec<Network>,
+}
+
+impl Hosts {
+    pub(crate) fn new(config: &GatewayConfig) -> Self {
+        let hosts = config.hosts.iter().map(|(name, host)| (name.clone(), Arc::new(host.clone())));
+        let (patterns, exact): (Vec<_>, Vec<_>) = hosts.partition(|(name, _)| name.contains('*'));
+        let labels = |name: String| name.split('.').map(str::to_owned).collect::<Vec<_>>();
+        Self {
+            exact: exact.into_iter().collect(),
+            patterns: patterns.into_iter().map(|(name, host)| (labels(name), host)).collect(),
+            trusted: config.trusted_proxies.clone(),
+        }
+    }
+
+    /// Whether an address is that of a proxy that is believed what it says of its clients.
+    pub(crate) fn trusts(&self, peer: Option<IpAddr>) -> bool {
+        peer.is_some_and(|peer| self.trusted.iter().any(|network| network.contains(peer)))
+    }
+
+    /// Where a request to `called` goes.
+    pub(crate) fn way(&self, called: &Called<'_>, path: &str) -> Way {
+        if self.exact.is_empty() && self.patterns.is_empty() && called.is_local() {
+            return Way::Daemon;
+        }
+        let name = called.lower();
+        let place = self.place(called, &name);
+        match &place {
+            Place::Unknown if called.is_local() => return Way::Daemon,
+            Place::Gateway(config) if is_plain(config, path) => return Way::Gateway,
+            _ => {}
+        }
+        let host = with_port(&name, called.port);
+        Way::Hosted(Box::new(Visit { name: name.into_owned(), host, is_https: called.is_https, place }))
+    }
+
+    fn place(&self, called: &Called<'_>, name: &str) -> Place {
+        if let Some(config) = self.of(name) {
+            return Place::Gateway(config.clone());
+        }
+        let mut below = None;
+        // The longest name that is configured comes first.
+        for (dot, _) in name.match_indices('.') {
+            let (labels, gateway) = (&name[..dot], &name[dot + 1..]);
+            let Some(config) = self.of(gateway) else { continue };
+            let id_and_namespace = labels.rsplit_once('.').filter(|(id, _)| !id.is_empty());
+            let namespace = match id_and_namespace.map(|(_, namespace)| namespace) {
+                Some("ipfs") => Namespace::Ipfs,
+                Some("ipns") => Namespace::Ipns,
+                _ => {
+                    below = below.or_else(|| config.subdomains.then(|| config.clone()));
+                    continue;
+                }
+            };
+            // Content IDs may be written in letters of both cases, which lower case would destroy.
+            let id = called.name[..dot - 1 - namespace.as_str().len()].to_owned();
+            return Place::Root { config: config.clone(), namespace, id, gateway: with_port(gateway, called.port) };
+        }
+        below.map_or(Place::Unknown, Place::Below)
+    }
+
+    /// What is configured for a name in lower case.
+    fn of(&self, name: &str) -> Option<&Arc<HostConfig>> {
+        let fits = |pattern: &[String]| {
+            let mut labels = name.split('.');
+            pattern.iter().all(|wanted| labels.next().is_some_and(|label| wanted == "*" || wanted == label))
+                && labels.next().is_none()
+        };
+        let by_pattern = || self.patterns.iter().find(|(pattern, _)| fits(pattern)).map(|(_, config)| config);
+        self.exact.get(name).or_else(by_pattern)
+    }
+}
+
+/// Whether a host serves a path as every gateway does.
+fn is_plain(config: &HostConfig, path: &str) -> bool {
+    path.starts_with("/ipfs/") && config.paths.contains(&Namespace::Ipfs) && !config.subdomains && config.deserialized
+}
+
+fn with_port(name: &str, port: Option<&str>) -> String {
+    port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
+}

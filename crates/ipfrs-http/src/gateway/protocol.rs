@@ -1,0 +1,73 @@
+//! `/ipfs/?uri=ipfs://...`: links of browsers that have this gateway as the handler of `ipfs:` and `ipns:`
+//! (`registerProtocolHandler` of the HTML standard).
+
+use axum::response::{IntoResponse, Response};
+use http::header::LOCATION;
+use http::{StatusCode, Uri};
+use ipfrs_core::{Error, Result};
+
+use super::request::normalised;
+use crate::body::header_text;
+use crate::config::Namespace;
+
+/// Whether a path names a namespace and no root.
+pub(super) fn is_without_root(path: &str) -> bool {
+    matches!(path, "/ipfs" | "/ipfs/" | "/ipns" | "/ipns/")
+}
+
+/// 301 to the path that the link in the query leads to.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) where there is no link, else as [`linked`].
+pub(super) fn follow(uri: &Uri) -> Result<Response> {
+    let path = linked(uri)?.ok_or_else(|| {
+        Error::not_found(format!("{} names no content: ask for /ipfs/{{cid}} or /ipns/{{name}}", uri.path()))
+    })?;
+    Ok((StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&path))]).into_response())
+}
+
+/// The path that the link in the query leads to; `None` where there is none.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for links of other schemes.
+fn linked(uri: &Uri) -> Result<Option<String>> {
+    let query = uri.query().unwrap_or_default();
+    let Some((_, link)) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "uri") else {
+        return Ok(None);
+    };
+    let found = link.split_once("://").and_then(|(scheme, rest)| {
+        let namespace = [Namespace::Ipfs, Namespace::Ipns]
+            .into_iter()
+            .find(|namespace| scheme.eq_ignore_ascii_case(namespace.as_str()))?;
+        let rest = rest.split('#').next().unwrap_or_default().trim_start_matches('/');
+        (!rest.is_empty()).then(|| format!("/{}/{}", namespace.as_str(), normalised(rest)))
+    });
+    found.map(Some).ok_or_else(|| {
+        let shown: String = link.chars().take(256).collect();
+        Error::invalid(format!("uri={shown:?}: expected ipfs://CID/... or ipns://NAME/..."))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_become_paths() {
+        for (query, expected) in [
+            ("", None),
+            ("url=ipfs://x", None),
+            ("uri=ipfs%3A%2F%2FQmX%2Fa%2520b%3Fq%3D1", Some("/ipfs/QmX/a%20b?q=1")),
+            ("uri=IPNS://en.wikipedia-on-ipfs.org/wiki/%C3%BC", Some("/ipns/en.wikipedia-on-ipfs.org/wiki/%C3%BC")),
+            ("uri=ipfs:////evil.example", Some("/ipfs/evil.example")),
+            ("a=b&uri=ipns://x%23frag", Some("/ipns/x")),
+        ] {
+            let uri: Uri = format!("/ipfs/?{query}").parse().unwrap();
+            assert_eq!(linked(&uri).unwrap().as_deref(), expected, "{query}");
+        }
+        for link in ["https://example.com", "ipfs:QmX", "", "ipfs://"] {
+            let uri: Uri = format!("/ipfs/?uri={link}").parse().unwrap();
+            assert!(linked(&uri).unwrap_err().message().contains(link), "{link}");
+        }
+    }
+}

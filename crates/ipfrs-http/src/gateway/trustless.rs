@@ -1,0 +1,21 @@
+//! Hosts that serve only what a client can verify (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
+
+use super::request::{Format, Wanted};
+use crate::config::Namespace;
+
+/// Why something else is refused.
+pub(super) const OFFER: &str = "this gateway serves only what can be verified: a block (/ipfs/{cid}?format=raw), a CAR \
+                                (/ipfs/{cid}[/path]?format=car) or the record of a name (/ipns/{key}?format=ipns-record); \
+                                see https://specs.ipfs.tech/http-gateways/trustless-gateway/";
+
+/// Whether what is asked for proves itself. A block does not prove that a path leads to it, and a name is proved by its
+/// record only.
+pub(super) fn is_verifiable(wanted: &Wanted, content_path: &str) -> bool {
+    let names = content_path.split('/').filter(|name| !name.is_empty()).count();
+    match (Namespace::of_path(content_path), wanted.format) {
+        (Some(Namespace::Ipfs), Format::Raw) => names == 2,
+        (Some(Namespace::Ipfs), Format::Car) => true,
+        (Some(Namespace::Ipns), Format::NotOffered("ipns-record")) => names == 2,
+        _ => false,
+    }
+}
