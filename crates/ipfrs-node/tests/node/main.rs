@@ -2,4 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod collection;
+mod dns_server;
+mod dnslink;
 mod listing;

@@ -1,0 +1,118 @@
+//! DNS over HTTPS (RFC 8484): a question is the body of a POST.
+
+use std::time::Duration;
+
+use hickory_resolver::net::DnsError;
+use hickory_resolver::proto::op::{DnsResponse, Edns, Message, MessageType, OpCode, Query};
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use ipfrs_core::{Error, ErrorKind, Result};
+use reqwest::header::{ACCEPT, AGE, CONTENT_TYPE};
+use reqwest::{Client, Response, Url, redirect};
+
+use super::upstream::Texts;
+
+/// The media type of questions and answers.
+const MESSAGE: &str = "application/dns-message";
+/// Longest answer, as over TCP.
+const MAX_ANSWER_BYTES: usize = 65_535;
+/// Most aliases that are followed within an answer.
+const MAX_ALIASES: usize = 16;
+/// How long a connection without questions is kept.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// A server that is asked over HTTP.
+#[derive(Debug)]
+pub(super) struct Https {
+    url: Url,
+    client: Client,
+}
+
+impl Https {
+    pub(super) fn new(url: Url) -> Result<Self> {
+        let client = Client::builder().redirect(redirect::Policy::none()).no_proxy().pool_idle_timeout(IDLE).build();
+        let client = client.map_err(|e| {
+            Error::invalid(format!("the resolver {url} cannot be asked: {}; are there CA certificates?", because(&e)))
+        })?;
+        Ok(Self { url, client })
+    }
+
+    /// The TXT records of `name`, which is fully qualified.
+    pub(super) async fn texts(&self, name: &Name) -> Result<Texts> {
+        // Number 0, so that caches see the same question (RFC 8484, 4.1).
+        let mut question = Message::new(0, MessageType::Query, OpCode::Query);
+        question.metadata.recursion_desired = true;
+        question.add_query(Query::query(name.clone(), RecordType::TXT)).set_edns(Edns::new());
+        let question = question.to_vec().map_err(|e| Error::internal(format!("no question about {name}: {e}")))?;
+        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, MESSAGE).header(ACCEPT, MESSAGE);
+        let answer = request.body(question).send().await.map_err(|e| unavailable(because(&e)))?;
+        let age = age_of(&answer);
+        let answer = DnsResponse::from_buffer(body_of(answer).await?).map_err(|e| unavailable(e.to_string()))?;
+        let mut texts = match DnsError::from_response(answer) {
+            Ok(answer) if answer.queries.iter().any(|query| query.name() == name) => {
+                Texts::of(&records_of(name, &answer.answers))
+            }
+            Ok(_) => return Err(unavailable("it answered another question".to_owned())),
+            Err(error) => Texts::of_none(&error).ok_or_else(|| unavailable(error.to_string()))?,
+        };
+        // What a cache on the way kept is so much older (RFC 8484, 5.1).
+        texts.ttl = texts.ttl.saturating_sub(age);
+        Ok(texts)
+    }
+}
+
+/// The TXT records of `name` among `answers`, with the aliases on the way to them.
+fn records_of(name: &Name, answers: &[Record]) -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut name = name.clone();
+    for _ in 0..MAX_ALIASES {
+        let of_name = |record: &&Record| record.name == name;
+        let alias = answers.iter().filter(of_name).find_map(|record| match &record.data {
+            RData::CNAME(target) => Some((record, target.0.clone())),
+            _ => None,
+        });
+        let Some((record, target)) = alias else {
+            let texts = answers.iter().filter(of_name).filter(|record| matches!(record.data, RData::TXT(_)));
+            records.extend(texts.cloned());
+            return records;
+        };
+        records.push(record.clone());
+        name = target;
+    }
+    Vec::new()
+}
+
+async fn body_of(mut answer: Response) -> Result<Vec<u8>> {
+    let (status, kind) = (answer.status(), answer.headers().get(CONTENT_TYPE));
+    if !status.is_success() {
+        return Err(unavailable(format!("it answered {status}")));
+    }
+    if kind.is_none_or(|kind| !kind.as_bytes().eq_ignore_ascii_case(MESSAGE.as_bytes())) {
+        return Err(unavailable(format!("its answer is no {MESSAGE}")));
+    }
+    let mut body = Vec::new();
+    while let Some(piece) = answer.chunk().await.map_err(|e| unavailable(because(&e)))? {
+        if body.len() + piece.len() > MAX_ANSWER_BYTES {
+            return Err(unavailable(format!("its answer has more than {MAX_ANSWER_BYTES} bytes")));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+fn age_of(answer: &Response) -> Duration {
+    let age = answer.headers().get(AGE).and_then(|age| age.to_str().ok()).and_then(|age| age.trim().parse().ok());
+    Duration::from_secs(age.unwrap_or_default())
+}
+
+fn unavailable(why: String) -> Error {
+    Error::new(ErrorKind::Unavailable, why)
+}
+
+/// The innermost cause: the outer ones only say that something failed.
+fn because(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

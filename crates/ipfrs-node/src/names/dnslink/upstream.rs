@@ -1,0 +1,168 @@
+//! One resolver, or several of a kind, that TXT records are asked of.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{Name, RData, Record};
+use ipfrs_core::{Error, ErrorKind, Result};
+use reqwest::Url;
+
+use super::https::Https;
+use super::system::System;
+
+/// What the TXT records of a name say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Texts {
+    /// The text of each record, its strings joined.
+    pub(super) texts: Vec<Vec<u8>>,
+    /// How long this may be kept, be there records or none.
+    pub(super) ttl: Duration,
+}
+
+impl Texts {
+    /// What `answers` say, in which the records of the name, and of those that it is an alias of, were found.
+    pub(super) fn of(answers: &[Record]) -> Self {
+        let mut texts = Vec::new();
+        for record in answers {
+            if let RData::TXT(txt) = &record.data {
+                texts.push(txt.txt_data.concat());
+            }
+        }
+        let ttl = answers.iter().map(|record| record.ttl).min().unwrap_or_default();
+        Self { texts, ttl: Duration::from_secs(ttl.into()) }
+    }
+
+    /// What it means that a server gave no records; `None` where that means nothing but that it failed.
+    pub(super) fn of_none(error: &DnsError) -> Option<Self> {
+        match error {
+            DnsError::NoRecordsFound(none)
+                if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>
+            {
+                let ttl = Duration::from_secs(none.negative_ttl.unwrap_or_default().into());
+                Some(Self { texts: Vec::new(), ttl })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A resolver as it is configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Address {
+    /// Those of the system.
+    System,
+    /// A server that is asked over UDP, and over TCP where an answer is long.
+    Server(SocketAddr),
+    /// A server that is asked over HTTP (RFC 8484).
+    Https(Url),
+}
+
+impl Address {
+    /// Reads `system`, `1.1.1.1`, `127.0.0.1:5353`, `[::1]:53` or `https://dns.example/dns-query`. Plain HTTP is for
+    /// servers that nothing but this machine or its own network lies before.
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        if text == "system" {
+            return Ok(Self::System);
+        }
+        if text.starts_with("https://") || text.starts_with("http://") {
+            return Url::parse(text)
+                .map(Self::Https)
+                .map_err(|e| Error::invalid(format!("{text:?} is no URL: {e}")));
+        }
+        let of_ip = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
+        text.parse::<SocketAddr>().or_else(|_| of_ip()).map(Self::Server).map_err(|_| {
+            Error::invalid(format!(
+                "{text:?} is no resolver: write \"system\", an address such as \"1.1.1.1\" or \"127.0.0.1:5353\", or a \
+                 URL such as \"https://cloudflare-dns.com/dns-query\""
+            ))
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System => f.write_str("the system's resolvers"),
+            Self::Server(address) => write!(f, "the resolver {address}"),
+            Self::Https(url) => write!(f, "the resolver {url}"),
+        }
+    }
+}
+
+/// A resolver that can be asked.
+#[derive(Debug)]
+pub(super) enum Upstream {
+    System(System),
+    Server { address: Address, resolver: TokioResolver },
+    Https { address: Address, client: Https },
+}
+
+impl Upstream {
+    /// `time_limit` is that of one lookup.
+    pub(super) fn new(address: &Address, time_limit: Duration) -> Result<Self> {
+        Ok(match address {
+            Address::System => Self::System(System::new(time_limit)),
+            Address::Server(server) => {
+                let mut config = NameServerConfig::udp_and_tcp(server.ip());
+                config.connections.iter_mut().for_each(|connection| connection.port = server.port());
+                let config = ResolverConfig::from_name_servers(vec![config]);
+                let resolver = resolver(config, time_limit, address)?;
+                Self::Server { address: address.clone(), resolver }
+            }
+            Address::Https(url) => Self::Https { address: address.clone(), client: Https::new(url.clone())? },
+        })
+    }
+
+    /// The TXT records of `name`, which is fully qualified.
+    pub(super) async fn texts(&self, name: &Name) -> Result<Texts> {
+        match self {
+            Self::System(system) => ask(&*system.resolver().await?, name, &Address::System).await,
+            Self::Server { address, resolver } => ask(resolver, name, address).await,
+            Self::Https { address, client } => {
+                client.texts(name).await.map_err(|e| Error::new(e.kind(), format!("{address}: {e}")))
+            }
+        }
+    }
+
+    /// What is asked, for people.
+    pub(super) fn address(&self) -> &Address {
+        match self {
+            Self::System(_) => &Address::System,
+            Self::Server { address, .. } | Self::Https { address, .. } => address,
+        }
+    }
+}
+
+/// A resolver that keeps nothing, since we do, and knows no other names than DNS does.
+pub(super) fn resolver(config: ResolverConfig, time_limit: Duration, address: &Address) -> Result<TokioResolver> {
+    let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+    let mut options = ResolverOpts::default();
+    options.cache_size = 0;
+    options.use_hosts_file = ResolveHosts::Never;
+    // A packet that was lost is sent again within the time that one lookup has.
+    options.timeout = time_limit / 3;
+    options.attempts = 1;
+    options.case_randomization = false;
+    *builder.options_mut() = options;
+    builder.build().map_err(|e| Error::internal(format!("{address} cannot be asked: {e}")))
+}
+
+async fn ask(resolver: &TokioResolver, name: &Name, address: &Address) -> Result<Texts> {
+    let error = match resolver.txt_lookup(name.clone()).await {
+        Ok(lookup) => return Ok(Texts::of(lookup.answers())),
+        Err(error) => error,
+    };
+    if let NetError::Dns(dns) = &error
+        && let Some(none) = Texts::of_none(dns)
+    {
+        return Ok(none);
+    }
+    let kind = if matches!(error, NetError::Timeout) { ErrorKind::Timeout } else { ErrorKind::Unavailable };
+    Err(Error::new(kind, format!("{address}: {error}")))
+}
