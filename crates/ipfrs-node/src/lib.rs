@@ -45,7 +45,7 @@ pub use dag_node::PutNode;
 pub use denylist::{DenylistReport, inspect_denylist};
 pub use files::{FileContent, Object, ObjectKind, PathFacts};
 pub use identity::Identity;
-pub use ipfrs_ipns::{KeyType, Name, Record};
+pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
 /// What an engine of an embedder's own is made with: see [`Node::over`].
 pub use ipfrs_store::{BlockStore, CompactOptions, Compacted, MemoryStore, Spared};
 pub use ipfrs_store::{DamagedPack, Mappings, PinMode, PutMode, Stats, StoreConfig, Stored};

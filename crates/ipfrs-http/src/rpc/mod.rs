@@ -6,14 +6,18 @@ mod attributes;
 mod block;
 mod cat;
 mod dag;
+mod duration;
 mod get;
 pub(crate) mod globals;
+mod key;
 mod ls;
 mod multipart;
+mod name;
 mod node;
 mod output;
 mod pin;
 mod repo;
+mod resolve;
 mod working;
 
 use axum::Router;
@@ -50,6 +54,20 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/dag/stat", any(dag::stat))
         .route("/get", any(get::get))
         .route("/id", any(node::id))
+        .route("/key/gen", any(key::generate))
+        .route("/key/import", any(key::import))
+        .route("/key/list", any(key::list))
+        .route("/key/ls", any(key::list))
+        .route("/key/rename", any(key::rename))
+        .route("/key/rm", any(key::rm))
+        .route("/key/sign", any(key::sign))
+        .route("/key/verify", any(key::verify))
+        .route("/name/get", any(name::get))
+        .route("/name/inspect", any(name::inspect))
+        .route("/name/publish", any(name::publish))
+        .route("/name/put", any(name::put))
+        .route("/name/resolve", any(name::resolve))
+        .route("/resolve", any(resolve::resolve))
         .route("/version", any(node::version))
         .route("/stats/bw", any(node::bandwidth))
         .route("/stats/repo", any(repo::stat))

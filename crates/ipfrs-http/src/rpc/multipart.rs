@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, BodyDataStream};
+use axum::extract::Request;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::HeaderMap;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use ipfrs_core::{Error, Result};
+use ipfrs_node::Node;
 use percent_encoding::percent_decode_str;
 
-use crate::body::broken_body;
+use super::{declared_bytes, has_body};
+use crate::body::{broken_body, whole};
+use crate::error::RpcError;
 
 /// The parser is given this much before it is asked what it made of it.
 const FEED_BYTES: usize = 256 * 1024;
@@ -50,6 +54,26 @@ fn broken(error: multer::Error) -> Error {
         multer::Error::StreamReadFailed(cause) => broken_body(cause),
         other => Error::invalid(format!("the multipart body is malformed: {other}")).with_source(other),
     }
+}
+
+/// The one file of a request, whole: of a multipart body, or the body itself. `argument` is what the messages call it.
+pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limit: usize) -> Result<Vec<u8>, RpcError> {
+    let missing = || RpcError::Request(format!("file argument '{argument}' is required"));
+    let boundary = boundary(request.headers())?;
+    let _room = node.room(declared_bytes(&request).min(limit)).await?;
+    let Some(boundary) = boundary else {
+        if !has_body(&request) {
+            return Err(missing());
+        }
+        return Ok(whole(request.into_body(), limit, argument).await?.into());
+    };
+    let mut parts = Parts::new(request.into_body(), boundary);
+    let file = parts.next().await?.ok_or_else(missing)?;
+    let content = file.whole(limit, &format!("the file with the {argument} is over the limit")).await?;
+    if parts.next().await?.is_some() {
+        return Err(Error::invalid(format!("more than one file: one {argument} is expected")).into());
+    }
+    Ok(content)
 }
 
 /// The parts of a multipart body, one after the other.

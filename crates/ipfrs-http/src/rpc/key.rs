@@ -1,0 +1,165 @@
+//! `key/gen`, `key/import`, `key/list`, `key/rename`, `key/rm`, `key/sign`, `key/verify`. As in Kubo there is no `key/export`:
+//! no private key leaves over HTTP.
+
+use axum::extract::{Request, State};
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Base, Error, Result, to_base};
+use ipfrs_node::{KeyFormat, KeyType, Name, NamedKey};
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use super::args::Args;
+use super::multipart::one_file;
+use super::{Answer, output};
+use crate::error::RpcError;
+use crate::router::AppState;
+
+/// Largest file with a key: RSA of 8,192 bits takes a tenth of it.
+const MAX_KEY_BYTES: usize = 64 * 1024;
+
+/// Largest message that is signed or verified.
+const MAX_MESSAGE_BYTES: usize = MAX_BLOCK_BYTES;
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Key {
+    name: String,
+    id: String,
+}
+
+#[derive(Serialize)]
+struct Keys {
+    #[serde(rename = "Keys")]
+    keys: Vec<Key>,
+}
+
+/// How the IDs of keys are written: `ipns-base`.
+#[derive(Clone, Copy)]
+enum KeyEncoding {
+    /// As a CIDv1 in a base.
+    Cid(Base),
+    /// As a peer ID in base58.
+    PeerId,
+}
+
+impl KeyEncoding {
+    fn of(args: &Args) -> Result<Self> {
+        match args.text("ipns-base") {
+            None => Ok(Self::Cid(Base::Base36Lower)),
+            Some("b58mh" | "v0") => Ok(Self::PeerId),
+            // The multibase prefixes that are names as well.
+            Some("k") => Ok(Self::Cid(Base::Base36Lower)),
+            Some("b") => Ok(Self::Cid(Base::Base32Lower)),
+            Some("z") => Ok(Self::Cid(Base::Base58Btc)),
+            Some(name) => to_base(name)
+                .map(Self::Cid)
+                .map_err(|e| Error::invalid(format!("cannot get key encoder: {e}; b58mh is a peer ID"))),
+        }
+    }
+
+    fn id(self, id: &Name) -> Result<String> {
+        match self {
+            Self::PeerId => Ok(id.peer_id()),
+            Self::Cid(base) => ipfrs_core::cid_to_string(&id.cid(), base),
+        }
+    }
+
+    fn key(self, key: &NamedKey) -> Result<Key> {
+        Ok(Key { name: key.name.clone(), id: self.id(&key.id)? })
+    }
+
+    fn keys(self, keys: &[NamedKey]) -> Result<Keys> {
+        Ok(Keys { keys: keys.iter().map(|key| self.key(key)).collect::<Result<_>>()? })
+    }
+}
+
+/// `key/gen?arg=name[&type=][&size=][&ipns-base=]`: makes a key.
+pub(super) async fn generate(State(state): State<AppState>, args: Args) -> Answer {
+    let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
+    let key_type: KeyType = args.text("type").map_or(Ok(KeyType::Ed25519), str::parse)?;
+    let key = state.node.generate_key(name, key_type, args.get("size")?).await?;
+    Ok(output::object(encoding.key(&key)?))
+}
+
+/// `key/import?arg=name[&format=][&allow-any-key-type=][&ipns-base=]`: keeps the key in the body.
+pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
+    let format: KeyFormat = args.text("format").map_or(Ok(KeyFormat::default()), str::parse)?;
+    let takes_any_type = args.bool("allow-any-key-type")?.unwrap_or(false);
+    let bytes = Zeroizing::new(one_file(&state.node, request, "key", MAX_KEY_BYTES).await?);
+    let key = state.node.import_key(name, bytes, format, takes_any_type).await?;
+    Ok(output::object(encoding.key(&key)?))
+}
+
+/// `key/list[?ipns-base=]`, or `key/ls`: all keys, the identity first.
+pub(super) async fn list(State(state): State<AppState>, args: Args) -> Answer {
+    let encoding = KeyEncoding::of(&args)?;
+    Ok(output::object(encoding.keys(&state.node.keys().await?)?))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Renamed<'a> {
+    was: &'a str,
+    now: String,
+    id: String,
+    overwrite: bool,
+}
+
+/// `key/rename?arg=name&arg=newName[&force=][&ipns-base=]`.
+pub(super) async fn rename(State(state): State<AppState>, args: Args) -> Answer {
+    let [from, to] = args.required("name")? else {
+        return Err(RpcError::Request("two arguments are required: \"name\" and \"newName\"".into()));
+    };
+    let encoding = KeyEncoding::of(&args)?;
+    let replaces = args.bool("force")?.unwrap_or(false);
+    let (key, overwrite) = state.node.rename_key(from, to, replaces).await?;
+    let id = encoding.id(&key.id)?;
+    Ok(output::object(Renamed { was: from, now: key.name, id, overwrite }))
+}
+
+/// `key/rm?arg=name[&arg=...][&ipns-base=]`: all of them or none.
+pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
+    let encoding = KeyEncoding::of(&args)?;
+    Ok(output::object(encoding.keys(&state.node.remove_keys(args.required("name")?).await?)?))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Signed {
+    key: Key,
+    signature: String,
+}
+
+/// `key/sign[?key=][&ipns-base=]`: signs the body.
+pub(super) async fn sign(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    let encoding = KeyEncoding::of(&args)?;
+    let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
+    let (key, signature) = state.node.sign_message(args.text("key").unwrap_or("self"), &message).await?;
+    let signature = format!("{}{}", Base::Base64Url.code(), Base::Base64Url.encode(signature));
+    Ok(output::object(Signed { key: encoding.key(&key)?, signature }))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Verified {
+    key: Key,
+    signature_valid: bool,
+}
+
+/// `key/verify?signature=[&key=][&ipns-base=]`: whether the signature, in any multibase, is one over the body.
+pub(super) async fn verify(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    let encoding = KeyEncoding::of(&args)?;
+    let signature =
+        args.text("signature").ok_or_else(|| RpcError::Request("option \"signature\" is required".into()))?;
+    let signature = decode_multibase(signature).ok_or_else(|| Error::invalid("the signature is not in multibase"))?;
+    let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
+    let key = args.text("key").unwrap_or("self");
+    let (key, signature_valid) = state.node.verify_message(key, &message, &signature).await?;
+    Ok(output::object(Verified { key: encoding.key(&key)?, signature_valid }))
+}
+
+fn decode_multibase(text: &str) -> Option<Vec<u8>> {
+    let code = text.chars().next()?;
+    Base::from_code(code).ok()?.decode(&text[code.len_utf8()..]).ok()
+}

@@ -1,0 +1,214 @@
+//! `name/publish`, `name/resolve`, `name/get`, `name/put`, `name/inspect`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::stream;
+use http::header::CONTENT_TYPE;
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::{MAX_RECORD_BYTES, Name, NameRoot, Node, PublishOptions, Record};
+use serde::Serialize;
+
+use super::args::Args;
+use super::multipart::one_file;
+use super::{Answer, duration, output};
+use crate::router::AppState;
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Entry {
+    name: String,
+    value: String,
+}
+
+/// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`. The record is kept here, and nowhere
+/// else: `allow-offline` is what always holds.
+pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer {
+    refuse_delegates(&args)?;
+    let path = args.one("ipfs-path")?;
+    let options = PublishOptions {
+        key: args.text("key").unwrap_or("self").to_owned(),
+        lifetime: time(&args, "lifetime")?,
+        ttl: time(&args, "ttl")?,
+        sequence: args.get("sequence")?,
+        must_resolve: args.bool("resolve")?.unwrap_or(true),
+        has_v1: args.bool("v1compat")?.unwrap_or(true),
+    };
+    let published = state.node.publish_name(path, &options).await?;
+    Ok(output::object(Entry { name: published.name.to_string(), value: published.value }))
+}
+
+fn time(args: &Args, option: &str) -> Result<Option<Duration>> {
+    let parse = |text| duration::parse(text).map_err(|e| Error::invalid(format!("option {option}: {e}")));
+    args.text(option).map(parse).transpose()
+}
+
+fn refuse_delegates(args: &Args) -> Result<()> {
+    if args.bool("allow-delegated").is_ok_and(|allow| allow == Some(true)) {
+        let remedy = "leave allow-delegated out, and put the record (name/get) where it is needed";
+        return Err(Error::unsupported(format!("no delegated publishers are configured: {remedy}")));
+    }
+    Ok(())
+}
+
+/// A path, as `name/resolve` and `resolve` answer.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct ResolvedPath {
+    pub(super) path: String,
+}
+
+/// `name/resolve[?arg=name][&recursive=][&stream=]`: where a name leads; the node's own without one. The answer from a key's
+/// record is never an old one, so `nocache` changes nothing there; the network is not asked, so neither do `dht-*`.
+pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
+    time(&args, "dht-timeout")?;
+    let own = state.node.identity().name().to_string();
+    let text = args.first().unwrap_or(&own);
+    let name = match text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) {
+        Some(name) => name,
+        None if text.starts_with('/') || text.starts_with("ipfs://") => {
+            return Err(Error::invalid(format!("{text:?} is not an IPNS name")).into());
+        }
+        None => text,
+    };
+    let path = if args.bool("recursive")?.unwrap_or(true) {
+        state.node.content_path(&format!("/ipns/{name}")).await?.to_string()
+    } else {
+        one_step(&state.node, name).await?
+    };
+    let resolved = ResolvedPath { path };
+    if args.bool("stream")?.unwrap_or(false) {
+        return Ok(output::objects(stream::iter([output::line(&resolved)]), args.takes_trailers));
+    }
+    Ok(output::object(resolved))
+}
+
+/// Where a name leads by itself, with what stands behind it.
+pub(super) async fn one_step(node: &Node, name: &str) -> Result<String> {
+    let (name, below) = name.split_once('/').unwrap_or((name, ""));
+    let (target, _) = node.resolve_name_once(&NameRoot::parse(name)?).await?;
+    Ok(if below.is_empty() { target } else { format!("{target}/{below}") })
+}
+
+/// `name/get?arg=name`: the record of a name, as it is.
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+    let record = state.node.ipns_record(&name_of(args.one("name")?)?).await?;
+    Ok(record_response(record.bytes().clone()))
+}
+
+fn record_response(bytes: Bytes) -> Response {
+    ([(CONTENT_TYPE, "application/vnd.ipfs.ipns-record")], bytes).into_response()
+}
+
+fn name_of(text: &str) -> Result<Name> {
+    Name::parse(text.strip_prefix("/ipns/").unwrap_or(text))
+}
+
+/// `name/put?arg=name[&force=]`: keeps the record in the body, which its owner signed. With `force` one of the sequence that is
+/// there already may take its place, if it is valid for longer; no record takes the place of a newer one.
+pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    refuse_delegates(&args)?;
+    let name = name_of(args.one("name")?)?;
+    let force = args.bool("force")?.unwrap_or(false);
+    let bytes: Bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.into();
+    let record = Record::parse(bytes.clone())?;
+    if !force
+        && let Some(kept) = state.node.last_ipns_record(&name).await?
+        && *kept.bytes() != bytes
+        && kept.sequence() >= record.sequence()
+    {
+        let (kept, new) = (kept.sequence(), record.sequence());
+        let message = format!("existing IPNS record has sequence {kept} >= new record sequence {new}");
+        return Err(Error::new(ErrorKind::Conflict, format!("{message}: use force to skip this check")).into());
+    }
+    state.node.put_ipns_record(&name, bytes).await?;
+    let value = String::from_utf8_lossy(record.value()).into_owned();
+    Ok(output::object(Entry { name: name.to_string(), value }))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Inspected {
+    entry: InspectedEntry,
+    pb_size: usize,
+    signature_type: &'static str,
+    hex_dump: String,
+    validation: Option<Validation>,
+}
+
+#[derive(Serialize)]
+struct InspectedEntry {
+    #[serde(rename = "Value")]
+    value: String,
+    #[serde(rename = "ValidityType")]
+    validity_type: u8,
+    #[serde(rename = "Validity")]
+    validity: String,
+    #[serde(rename = "Sequence")]
+    sequence: u64,
+    /// Nanoseconds.
+    #[serde(rename = "TTL")]
+    ttl: Option<u64>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Validation {
+    valid: bool,
+    reason: String,
+    name: String,
+}
+
+/// `name/inspect[?verify=name][&dump=]`: what the record in the body says, and whether it is valid for a name.
+pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    let name = args.text("verify").map(name_of).transpose()?;
+    let dump = args.bool("dump")?.unwrap_or(true);
+    let bytes: Bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.into();
+    let record = Record::parse(bytes.clone())?;
+    let validation = name.map(|name| {
+        let outcome = record.verify(&name, SystemTime::now());
+        let reason = outcome.as_ref().err().map(Error::to_string).unwrap_or_default();
+        Validation { valid: outcome.is_ok(), reason, name: name.to_string() }
+    });
+    Ok(output::object(Inspected {
+        entry: InspectedEntry {
+            value: String::from_utf8_lossy(record.value()).into_owned(),
+            validity_type: 0,
+            validity: record.validity_text(),
+            sequence: record.sequence(),
+            ttl: record.ttl().map(|ttl| u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX)),
+        },
+        pb_size: bytes.len(),
+        signature_type: if record.signature_v1().is_some() { "V1+V2" } else { "V2" },
+        hex_dump: if dump { hex_dump(&bytes) } else { String::new() },
+        validation,
+    }))
+}
+
+/// Sixteen bytes a line: offset, hex, text; as `hexdump -C` has them.
+fn hex_dump(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(16) * 79);
+    for (row, line) in bytes.chunks(16).enumerate() {
+        let (first, second) = line.split_at(line.len().min(8));
+        let hex = |bytes: &[u8]| bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x} "));
+        let shown = line.iter().map(|&byte| if (0x20..0x7f).contains(&byte) { char::from(byte) } else { '.' });
+        // Writing to a string does not fail.
+        let _ =
+            writeln!(text, "{:08x}  {:24} {:24} |{}|", row * 16, hex(first), hex(second), shown.collect::<String>());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn dumps_look_as_those_of_hexdump() {
+        let dump = super::hex_dump(b"\x0a$/ipfs/bafkqaaa\xff");
+        let expected = "00000000  0a 24 2f 69 70 66 73 2f  62 61 66 6b 71 61 61 61  |.$/ipfs/bafkqaaa|\n\
+                        00000010  ff                                                |.|\n";
+        assert_eq!(dump, expected);
+    }
+}

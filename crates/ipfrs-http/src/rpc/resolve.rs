@@ -1,0 +1,21 @@
+//! `resolve`: what a path or a name leads to, in one word.
+
+use axum::extract::State;
+
+use super::args::Args;
+use super::name::{ResolvedPath, one_step};
+use super::{Answer, output};
+use crate::router::AppState;
+
+/// `resolve?arg=path[&recursive=]`: the block that a path ends in, and what is left of the path within it. A name that is not
+/// resolved recursively gives where it leads by itself.
+pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
+    let text = args.one("name")?;
+    let is_recursive = args.bool("recursive")?.unwrap_or(true);
+    if !is_recursive && let Some(name) = text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) {
+        return Ok(output::object(ResolvedPath { path: one_step(&state.node, name).await? }));
+    }
+    let found = state.node.resolve_dag(state.node.content_path(text).await?).await?;
+    let below: String = found.remainder.iter().map(|segment| format!("/{segment}")).collect();
+    Ok(output::object(ResolvedPath { path: format!("/ipfs/{}{below}", args.render.cid(&found.cid)?) }))
+}
