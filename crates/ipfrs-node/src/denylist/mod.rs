@@ -29,8 +29,8 @@ use tokio::task::JoinHandle;
 
 pub(crate) use guard::Guarded;
 pub use inspect::{DenylistReport, inspect_denylist};
-pub(crate) use metrics::DenylistMetrics;
 use list::{DoubleHashes, List, Question, Verdict};
+pub(crate) use metrics::DenylistMetrics;
 pub(crate) use rule::Root;
 
 use crate::fingerprint::{ByItself, Fingerprints};
@@ -81,7 +81,9 @@ struct Found {
 impl Rules {
     fn new(lists: Vec<Named>) -> Self {
         let double = DoubleHashes::of(lists.iter().map(|named| &*named.list));
-        let verdicts = || Cache::with(MAX_VERDICTS, MAX_VERDICTS as u64, Default::default(), Default::default(), Default::default());
+        let verdicts = || {
+            Cache::with(MAX_VERDICTS, MAX_VERDICTS as u64, Default::default(), Default::default(), Default::default())
+        };
         Self { verdicts: (!double.is_empty()).then(verdicts), lists, double }
     }
 
