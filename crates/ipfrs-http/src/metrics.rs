@@ -17,6 +17,7 @@ use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::body::{Drained, Observed, Patient};
+use crate::gateway::error_page::{self, Browser};
 use crate::limits::{self, Place};
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::router::AppState;
@@ -162,8 +163,8 @@ pub(crate) async fn observe(State(state): State<AppState>, request: Request, nex
     observed(&state, family, request, |request| next.run(request)).await
 }
 
-/// Gives a request its ID, its answer the coding that was asked for, and counts it: once when the head of the answer is
-/// known, once when its body has ended. A handler that panics is a defect, and answers 500.
+/// Gives a request its ID, its answer the form and the coding that were asked for, and counts it: once when the head of the
+/// answer is known, once when its body has ended. A handler that panics is a defect, and answers 500.
 pub(crate) async fn observed<A: Future<Output = Response>>(
     state: &AppState,
     family: Arc<Family>,
@@ -173,6 +174,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     let start = Instant::now();
     let id = state.request_ids.of(request.headers());
     let asked = state.compression.asked(&request);
+    let browser = Browser::of(&request, &id);
     request.extensions_mut().insert(RequestId(id.clone()));
     if !http_body::Body::is_end_stream(request.body()) {
         let patience = state.config.idle_patience();
@@ -191,6 +193,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     } else {
         AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()))
     };
+    let response = error_page::shown(state, browser, response);
     let mut response = state.compression.apply(asked, response).await;
     response.headers_mut().insert(X_REQUEST_ID, id);
     family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();

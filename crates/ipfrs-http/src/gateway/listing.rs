@@ -1,160 +1,178 @@
 //! The directory listing: a page that a person likes, sent as it is made.
 
+use std::fmt;
+
 use askama::Template;
 use axum::body::Body;
 use bytes::Bytes;
-use futures::{StreamExt, stream};
-use http::HeaderValue;
-use ipfrs_core::{Base, Cid, Error, Result, hash};
-use ipfrs_node::{ContentPath, Listed, ListedKind, Node, Object};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream, Chunks};
+use ipfrs_core::{Result, codec};
+use ipfrs_node::{Listed, ListedKind, Node, Object, ObjectKind};
 
+use super::page::{Crumb, Places, counted, not_rendered, readable, visible};
 use super::request::GatewayRequest;
-use crate::body::{Chunked, header_text};
+use crate::body::Chunked;
 
-pub(super) const STYLE: &str = include_str!("../../templates/listing.css");
-/// Rows that are rendered into one piece of the body.
+/// Rows that are rendered into one piece of the body, and that a browser lays out together. The style knows how high
+/// they are.
 const ROWS_PER_PIECE: usize = 128;
-/// What may stand unencoded in a segment of a URL (RFC 3986, unreserved).
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Entries whose targets are looked at. Each costs a read at a place of its own, which takes minutes for a large directory
+/// on a cold disk: the others are shown as what their names and links say.
+const LOOKED_AT: usize = 2_048;
 
 #[derive(Template)]
 #[template(path = "listing_head.html")]
 struct Head<'a> {
-    style: &'a str,
     title: String,
-    crumbs: Vec<Crumb>,
+    namespace: &'a str,
+    crumbs: &'a [Crumb],
     cid: String,
-    size: String,
+    /// How many entries there are, where that is known before they are walked.
+    count: Option<String>,
     parent: Option<String>,
-}
-
-/// A name in the path of a page's heading, and where it leads.
-pub(super) struct Crumb {
-    pub(super) name: String,
-    pub(super) href: String,
 }
 
 #[derive(Template)]
 #[template(path = "listing_rows.html")]
 struct Rows {
     rows: Vec<Row>,
+    /// Whether there are [`ROWS_PER_PIECE`] of them.
+    is_full: bool,
 }
 
 struct Row {
-    /// The symbol of the head's sprite.
+    /// The class of the style that has the symbol.
     icon: &'static str,
     name: String,
     href: String,
     cid: String,
-    short_cid: String,
     cid_href: String,
+    /// Whether `cid_href` leads to another site.
+    is_foreign: bool,
     size: String,
 }
 
-/// What all listings share.
-#[derive(Debug)]
-pub(crate) struct Listing {
-    version: String,
-    content_security_policy: HeaderValue,
+#[derive(Template)]
+#[template(path = "listing_foot.html")]
+struct Foot {
+    /// What was listed; nothing for an empty directory.
+    total: Option<String>,
+}
+
+/// The page, as a stream: entries are looked up while the first ones are on their way.
+pub(super) fn body(node: &Node, request: &GatewayRequest<'_>, object: &Object) -> Result<Body> {
+    let places = Places::of(request);
+    let count = match &object.kind {
+        ObjectKind::Directory(directory) => directory.count(),
+        ObjectKind::File(_) | ObjectKind::Symlink(_) | ObjectKind::Other => None,
+    };
+    let head = Head {
+        title: places.title(),
+        namespace: places.namespace,
+        crumbs: &places.crumbs,
+        cid: object.cid.to_string(),
+        count: count.map(|count| counted(count as u64, "entry", "entries")),
+        parent: places.parent(),
+    };
+    let head = head.render().map(Bytes::from).map_err(not_rendered)?;
+    let entries = node.list(object, LOOKED_AT).chunks(ROWS_PER_PIECE);
+    let listing = Listing { entries, places, total: Total::default(), has_ended: false };
+    let pieces = stream::try_unfold(listing, |mut listing| async move {
+        let piece = listing.piece().await?;
+        Ok(piece.map(|piece| (Bytes::from(piece), listing)))
+    });
+    Ok(Chunked::body(stream::iter([Ok(head)]).chain(pieces).boxed(), false))
+}
+
+/// What of a listing is still to be sent, behind its head.
+struct Listing {
+    entries: Chunks<BoxStream<'static, Result<Listed>>>,
+    places: Places,
+    total: Total,
+    has_ended: bool,
 }
 
 impl Listing {
-    pub(crate) fn new() -> Self {
-        let digest = hash::sha2_256(STYLE.as_bytes());
-        let style_hash = Base::Base64Pad.encode(digest.digest());
-        let policy = format!(
-            "default-src 'none'; style-src 'sha256-{style_hash}'; base-uri 'none'; form-action 'none'; \
-             frame-ancestors 'none'"
-        );
-        let templates = concat!(
-            include_str!("../../templates/listing.css"),
-            include_str!("../../templates/page_head.html"),
-            include_str!("../../templates/listing_head.html"),
-            include_str!("../../templates/listing_rows.html"),
-            include_str!("../../templates/node.html"),
-            env!("CARGO_PKG_VERSION")
-        );
-        let version = Base::Base16Lower.encode(&hash::sha2_256(templates.as_bytes()).digest()[..8]);
-        Self { version, content_security_policy: header_text(&policy) }
-    }
-
-    /// Changes whenever the pages look different: part of their `Etag`.
-    pub(super) fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// Nothing but the page's own style may load.
-    pub(super) fn content_security_policy(&self) -> HeaderValue {
-        self.content_security_policy.clone()
-    }
-
-    /// The page, as a stream: entries are looked up while the first ones are on their way.
-    pub(super) fn body(&self, node: &Node, request: &GatewayRequest<'_>, object: &Object) -> Result<Body> {
-        let base = request.path.clone();
-        let head = head(&base, object).render().map(Bytes::from).map_err(not_rendered)?;
-        let rows = node.list(object, true).chunks(ROWS_PER_PIECE).map(move |batch| {
-            let rows = batch.into_iter().map(|entry| entry.map(|entry| row(&base, &entry)));
-            let rows = Rows { rows: rows.collect::<Result<_>>()? };
-            rows.render().map(Bytes::from).map_err(not_rendered)
-        });
-        let foot = Bytes::from_static(include_bytes!("../../templates/listing_foot.html"));
-        let whole = stream::iter([Ok(head)]).chain(rows).chain(stream::iter([Ok(foot)]));
-        Ok(Chunked::body(whole.boxed(), false))
+    /// The next rows, and at last the foot.
+    async fn piece(&mut self) -> Result<Option<String>> {
+        if self.has_ended {
+            return Ok(None);
+        }
+        let Some(batch) = self.entries.next().await else {
+            self.has_ended = true;
+            let foot = Foot { total: (self.total.entries > 0).then(|| self.total.to_string()) };
+            return foot.render().map(Some).map_err(not_rendered);
+        };
+        let is_full = batch.len() == ROWS_PER_PIECE;
+        let mut rows = Vec::with_capacity(batch.len());
+        for entry in batch {
+            let entry = entry?;
+            let is_looked_at = self.total.entries < LOOKED_AT as u64;
+            self.total.add(&entry);
+            rows.push(row(&self.places, &entry, is_looked_at));
+        }
+        Rows { rows, is_full }.render().map(Some).map_err(not_rendered)
     }
 }
 
-pub(super) fn not_rendered(error: askama::Error) -> Error {
-    Error::internal("the listing could not be rendered").with_source(error)
+/// What was listed so far.
+#[derive(Default)]
+struct Total {
+    entries: u64,
+    directories: u64,
+    files: u64,
+    bytes: u64,
 }
 
-fn encode(segment: &str) -> String {
-    utf8_percent_encode(segment, SEGMENT).to_string()
-}
-
-/// The names of a path, root first.
-pub(super) fn crumbs(path: &ContentPath) -> Vec<Crumb> {
-    let mut href = format!("/ipfs/{}", path.root());
-    let mut crumbs = vec![Crumb { name: path.root().to_string(), href: href.clone() }];
-    for segment in path.segments() {
-        href = format!("{href}/{}", encode(segment));
-        crumbs.push(Crumb { name: segment.clone(), href: href.clone() });
-    }
-    crumbs
-}
-
-fn head(path: &ContentPath, object: &Object) -> Head<'static> {
-    let crumbs = crumbs(path);
-    let parent = crumbs.last().filter(|_| crumbs.len() > 1).map(|here| format!("{}/..", here.href));
-    Head {
-        style: STYLE,
-        title: path.to_string(),
-        crumbs,
-        cid: object.cid.to_string(),
-        size: readable(object.block.len() as u64),
-        parent,
+impl Total {
+    fn add(&mut self, entry: &Listed) {
+        self.entries += 1;
+        match entry.kind {
+            ListedKind::Directory => self.directories += 1,
+            ListedKind::File => {
+                self.files += 1;
+                // A crafted directory may say anything.
+                self.bytes = self.bytes.saturating_add(entry.size);
+            }
+            ListedKind::Symlink | ListedKind::Unknown => {}
+        }
     }
 }
 
-fn row(base: &ContentPath, entry: &Listed) -> Row {
-    let (icon, slash) = match entry.kind {
-        ListedKind::Directory => ("folder", "/"),
-        ListedKind::Symlink => ("link", ""),
-        ListedKind::File => (icon(&entry.name), ""),
-        ListedKind::Unknown => ("unknown", ""),
+impl fmt::Display for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.entries > LOOKED_AT as u64 {
+            return f.write_str(&counted(self.entries, "entry", "entries"));
+        }
+        let others = self.entries - self.directories - self.files;
+        let parts = [
+            (self.directories, counted(self.directories, "directory", "directories")),
+            (self.files, format!("{} ({})", counted(self.files, "file", "files"), readable(self.bytes))),
+            (others, counted(others, "other", "others")),
+        ];
+        let parts: Vec<_> = parts.into_iter().filter(|(count, _)| *count > 0).map(|(_, text)| text).collect();
+        f.write_str(&parts.join(", "))
+    }
+}
+
+fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
+    let icon = match entry.kind {
+        ListedKind::Directory => "folder",
+        ListedKind::Symlink => "link",
+        ListedKind::File => icon(&entry.name),
+        ListedKind::Unknown if is_looked_at && entry.cid.codec() != codec::RAW => "unknown",
+        ListedKind::Unknown => icon(&entry.name),
     };
-    let mut href = format!("/ipfs/{}", base.root());
-    for segment in base.segments().iter().chain([&entry.name]) {
-        href = format!("{href}/{}", encode(segment));
-    }
+    let cid = entry.cid.to_string();
+    let (cid_href, is_foreign) = places.cid(&cid, &entry.name);
     Row {
         icon,
-        name: entry.name.clone(),
-        href: format!("{href}{slash}"),
-        cid: entry.cid.to_string(),
-        short_cid: short(&entry.cid),
-        // Encoded twice, as in Kubo's listings, which the conformance suite takes for the form of this link.
-        cid_href: format!("/ipfs/{}{slash}?filename={}", entry.cid, encode(&encode(&entry.name))),
+        name: visible(&entry.name).into_owned(),
+        href: places.entry(&entry.name),
+        cid_href,
+        is_foreign,
+        cid,
         size: match entry.kind {
             ListedKind::File | ListedKind::Unknown => readable(entry.size),
             ListedKind::Directory | ListedKind::Symlink => String::from("—"),
@@ -164,43 +182,17 @@ fn row(base: &ContentPath, entry: &Listed) -> Row {
 
 /// The symbol for a file of this name.
 fn icon(name: &str) -> &'static str {
-    let mime = mime_guess::from_path(name).first();
-    match mime.as_ref().map(|mime| (mime.type_().as_str(), mime.subtype().as_str())) {
-        Some(("image", _)) => "image",
-        Some(("video", _)) => "video",
-        Some(("audio", _)) => "audio",
-        Some(("text", _)) | Some(("application", "pdf" | "json")) => "text",
-        Some(("application", "zip" | "gzip" | "x-tar" | "x-bzip2" | "x-7z-compressed" | "zstd" | "x-xz")) => "archive",
+    let mime = mime_guess::from_path(name).first_raw().unwrap_or_default();
+    match mime.split_once('/').unwrap_or_default() {
+        ("image", _) => "image",
+        ("video", _) => "video",
+        ("audio", _) => "audio",
+        ("text", "html" | "css" | "javascript" | "xml" | "x-rust" | "x-python" | "x-c" | "x-toml" | "x-sh") => "code",
+        ("application", "json" | "javascript" | "xml" | "wasm" | "x-sh" | "sql") => "code",
+        ("text", _) | ("application", "pdf" | "epub+zip" | "msword" | "rtf") => "text",
+        ("application", "zip" | "gzip" | "x-gzip" | "x-tar" | "x-bzip2" | "x-7z-compressed" | "zstd" | "x-xz") => {
+            "archive"
+        }
         _ => "file",
-    }
-}
-
-fn short(cid: &Cid) -> String {
-    let text = cid.to_string();
-    if text.len() <= 16 { text } else { format!("{}…{}", &text[..6], &text[text.len() - 6..]) }
-}
-
-/// Bytes for a person: `1.5 MiB`.
-pub(super) fn readable(bytes: u64) -> String {
-    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1_024 {
-        return format!("{bytes} B");
-    }
-    let exponent = (bytes.ilog2() / 10) as usize;
-    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
-    let value = bytes as f64 / (1_u64 << (10 * exponent)) as f64;
-    format!("{value:.1} {}", UNITS[exponent])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::readable;
-
-    #[test]
-    fn sizes_read_well() {
-        assert_eq!(readable(0), "0 B");
-        assert_eq!(readable(1_023), "1023 B");
-        assert_eq!(readable(1_536), "1.5 KiB");
-        assert_eq!(readable(u64::MAX), "16.0 EiB");
     }
 }

@@ -1,0 +1,151 @@
+//! `GET /`: what this is, and a way in.
+
+use askama::Template;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, LOCATION, VARY};
+use http::{HeaderValue, StatusCode};
+use ipfrs_core::{Error, Result, parse_cid};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use super::page::not_rendered;
+use super::request::accepts_html;
+use crate::body::header_text;
+use crate::error::GatewayError;
+use crate::router::AppState;
+
+/// What leads where, in words.
+const ROUTES: [(&str, &str); 6] = [
+    ("/ipfs/{cid}[/path]", "content"),
+    ("/ipns/{name}[/path]", "content by its name"),
+    ("/api/v0/...", "Kubo RPC (POST)"),
+    ("/v1/...", "uploads, downloads and batches of blocks"),
+    ("/health", "health"),
+    ("/metrics", "metrics"),
+];
+
+/// What cannot stand in a path of a header as it is. Escapes and what has a meaning in URLs stay.
+const UNSAFE: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'}');
+
+#[derive(Template)]
+#[template(path = "welcome.html")]
+struct Page {
+    title: &'static str,
+    routes: [(&'static str, &'static str); 6],
+}
+
+/// A page for browsers, text for everybody else; with `?open={address}`, on to that content.
+pub(crate) async fn welcome(State(state): State<AppState>, request: Request) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let address = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "open");
+    let answer = match address {
+        Some((_, address)) => location(&address).map(|location| {
+            let headers = [(LOCATION, header_text(&location)), (CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+            (StatusCode::SEE_OTHER, headers).into_response()
+        }),
+        None if accepts_html(request.headers()) => page(&state),
+        None => Ok(text()),
+    };
+    answer.unwrap_or_else(|error| GatewayError(error).into_response())
+}
+
+fn page(state: &AppState) -> Result<Response> {
+    let page = Page { title: "ipfrs gateway", routes: ROUTES }.render().map_err(not_rendered)?;
+    let mut response = Response::new(Body::from(page));
+    state.pages.head_with_form(response.headers_mut());
+    response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+    Ok(response)
+}
+
+fn text() -> Response {
+    let lines = ROUTES.map(|(route, what)| format!("  {route:<20} {what}\n"));
+    ([(VARY, "Accept")], format!("ipfrs gateway\n\n{}", lines.concat())).into_response()
+}
+
+/// The path of what a person typed: a path, a URL of a gateway, an `ipfs://` address, a CID or a domain. It is always on
+/// this host, below `/ipfs/` or `/ipns/`.
+fn location(typed: &str) -> Result<String> {
+    let typed = typed.trim();
+    let path = match typed.split_once("://") {
+        Some(("ipfs", rest)) => Some(format!("/ipfs/{rest}")),
+        Some(("ipns", rest)) => Some(format!("/ipns/{rest}")),
+        Some(("http" | "https", rest)) => of_gateway(rest),
+        _ => of_path(typed),
+    };
+    let named = path.filter(|path| path[6..].starts_with(|c: char| c != '/'));
+    let path = named.ok_or_else(|| {
+        let shown: String = typed.chars().take(256).collect();
+        Error::invalid(format!(
+            "{shown:?} is no address of content: give a CID, /ipfs/{{cid}}/path or ipfs://{{cid}}/path"
+        ))
+    })?;
+    Ok(utf8_percent_encode(&path, UNSAFE).to_string())
+}
+
+/// `{host}/ipfs/{cid}/path`, or `{cid}.ipfs.{host}/path`.
+fn of_gateway(rest: &str) -> Option<String> {
+    let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    if path.starts_with("/ipfs/") || path.starts_with("/ipns/") {
+        return Some(path.to_owned());
+    }
+    let mut labels = host.splitn(3, '.');
+    match (labels.next(), labels.next(), labels.next()) {
+        (Some(root), Some(namespace @ ("ipfs" | "ipns")), Some(_)) => Some(format!("/{namespace}/{root}{path}")),
+        _ => None,
+    }
+}
+
+/// `/ipfs/{cid}/path`, `{cid}/path` or `{domain}/path`.
+fn of_path(typed: &str) -> Option<String> {
+    let bare = typed.trim_start_matches('/');
+    let (root, _) = bare.split_once('/').unwrap_or((bare, ""));
+    match root {
+        "ipfs" | "ipns" => Some(format!("/{bare}")).filter(|path| path.len() > 6),
+        cid if parse_cid(cid).is_ok() => Some(format!("/ipfs/{bare}")),
+        domain if domain.contains('.') => Some(format!("/ipns/{bare}")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::location;
+
+    #[test]
+    fn whatever_names_content_leads_to_it() {
+        const CID: &str = "bafkqabtimvwgy3yk";
+        for (typed, expected) in [
+            (CID.to_owned(), format!("/ipfs/{CID}")),
+            (format!(" {CID}/a b\n"), format!("/ipfs/{CID}/a%20b")),
+            (format!("/ipfs/{CID}/%20?format=car"), format!("/ipfs/{CID}/%20?format=car")),
+            (format!("ipfs/{CID}"), format!("/ipfs/{CID}")),
+            (format!("ipfs://{CID}/ü"), format!("/ipfs/{CID}/%C3%BC")),
+            (format!("https://gw.example/ipfs/{CID}/x"), format!("/ipfs/{CID}/x")),
+            (format!("https://{CID}.ipfs.gw.example/x"), format!("/ipfs/{CID}/x")),
+            ("docs.ipfs.tech/how".to_owned(), "/ipns/docs.ipfs.tech/how".to_owned()),
+            ("ipns://docs.ipfs.tech".to_owned(), "/ipns/docs.ipfs.tech".to_owned()),
+        ] {
+            assert_eq!(location(&typed).unwrap(), expected, "{typed}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_leads_anywhere() {
+        for typed in [
+            "",
+            "/",
+            "ipfs",
+            "/ipfs/",
+            "ipfs://",
+            "ipfs:///x",
+            "//evil",
+            "https://evil.example/",
+            "javascript:alert(1)",
+            "x",
+        ] {
+            assert!(location(typed).is_err(), "{typed}");
+        }
+    }
+}
