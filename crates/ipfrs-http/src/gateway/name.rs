@@ -117,6 +117,7 @@ pub(super) async fn locate<'a>(
             Arc::new(ContentPath::new(*start.root(), names)?)
         }
     };
+    state.node.check_name(&root, path.segments().get(start.segments().len()..).unwrap_or_default())?;
     Ok(Located::At(Target {
         path,
         root_segments: start.segments().len(),

@@ -34,7 +34,7 @@ pub(crate) use metrics::DenylistMetrics;
 pub(crate) use rule::Root;
 
 use crate::fingerprint::{ByItself, Fingerprints};
-use crate::{ContentPath, Node};
+use crate::{ContentPath, NameRoot, Node};
 
 /// Blocks whose verdicts are kept where these cost a cryptographic hash each, some 4 MB.
 const MAX_VERDICTS: usize = 64 * 1024;
@@ -223,19 +223,23 @@ impl Node {
         Ok(generation)
     }
 
-    /// Refuses a name that a denylist blocks, before it is resolved, and the path below it. A name that is blocked has no
-    /// paths. Text that is no name is left to whoever resolves it.
+    /// Refuses a name that a denylist blocks, before it is resolved, and the path `below` it. A name that is blocked has no
+    /// paths.
     ///
     /// # Errors
-    /// As [`Self::check_block`].
-    pub fn check_name(&self, name: &str, segments: &[String]) -> Result<()> {
+    /// As [`Self::resolve_name`](crate::Node::resolve_name) for a name that is blocked: [`ErrorKind::Gone`](ipfrs_core::ErrorKind) or
+    /// [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind).
+    pub fn check_name(&self, name: &NameRoot, below: &[String]) -> Result<()> {
         let Some(denylists) = &self.inner.denylists else { return Ok(()) };
-        let root = Root::name(name);
+        let root = match name {
+            NameRoot::Key(key) => Root::Key(key.cid()),
+            NameRoot::Domain(domain) => Root::Domain(domain.into()),
+        };
         denylists.check_path(&root, "", Kind::Name, &format_args!("/ipns/{name}"))?;
-        if segments.is_empty() {
+        if below.is_empty() {
             return Ok(());
         }
-        let below = segments.join("/");
+        let below = below.join("/");
         denylists.check_path(&root, &below, Kind::Name, &format_args!("/ipns/{name}/{below}"))
     }
 }

@@ -8,6 +8,7 @@ use multibase::Base;
 use percent_encoding::percent_decode_str;
 
 use super::hints::Hints;
+use crate::names::dnslink::ascii_domain;
 
 /// Longest text that can be a multihash: one of 128 bytes in base16, with room.
 const MAX_HASH_TEXT: usize = 300;
@@ -87,11 +88,11 @@ fn base58_multihash(text: &str) -> Option<Multihash> {
 /// A domain as it is compared. One without dots is a label of a subdomain gateway, where `-` stands for a dot and `--` for
 /// `-` (<https://specs.ipfs.tech/http-gateways/subdomain-gateway/#host-request-header>).
 fn domain(text: &str) -> String {
-    let name = text.strip_suffix('.').unwrap_or(text).to_lowercase();
-    if name.contains('.') {
-        return name;
+    if text.contains('.') {
+        return ascii_domain(text).unwrap_or_else(|_| text.to_lowercase());
     }
-    name.split("--").map(|part| part.replace('-', ".")).collect::<Vec<_>>().join("-")
+    let label = text.to_lowercase();
+    label.split("--").map(|part| part.replace('-', ".")).collect::<Vec<_>>().join("-")
 }
 
 impl Rule {

@@ -94,6 +94,7 @@ impl Node {
     /// # Errors
     /// As [`Self::resolve_name`].
     pub async fn resolve_name_once(&self, name: &NameRoot) -> Result<(String, Option<Duration>)> {
+        self.check_name(name, &[])?;
         let step = self.name_step(name).await?;
         Ok((step.to_string(), step.ttl))
     }
@@ -111,8 +112,10 @@ impl Node {
         let name = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {text:?}: no name")))?;
         let name =
             NameRoot::parse(name).map_err(|e| Error::new(e.kind(), format!("invalid path {text:?}: {}", e.message())))?;
+        let below: Vec<_> = segments.map(str::to_owned).collect();
+        self.check_name(&name, &below)?;
         let resolved = self.resolve_name(&name).await?.path;
-        let below = resolved.segments().iter().cloned().chain(segments.map(str::to_owned));
+        let below = resolved.segments().iter().cloned().chain(below);
         ContentPath::new(*resolved.root(), below.collect())
     }
 
@@ -129,6 +132,7 @@ impl Node {
             if passed.len() == MAX_STEPS {
                 return Err(unresolvable(format!("it leads through more than {MAX_STEPS} names")));
             }
+            self.check_name(&name, &below)?;
             let step = self.name_step(&name).await?;
             ttl = match (ttl, step.ttl) {
                 (Some(one), Some(other)) => Some(Duration::min(one, other)),

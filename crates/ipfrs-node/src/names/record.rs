@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use super::IpnsConfig;
 use super::store::RecordStore;
-use crate::Node;
+use crate::{NameRoot, Node};
 
 /// Most bytes of records that are kept in memory.
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
@@ -88,6 +88,7 @@ impl Node {
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) where there is none, or it has expired;
     /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names a damaged file.
     pub async fn ipns_record(&self, name: &Name) -> Result<Record> {
+        self.check_name(&NameRoot::Key(*name), &[])?;
         match self.last_ipns_record(name).await? {
             None => Err(Error::not_found(format!("no record of the IPNS name {name} is stored here"))),
             Some(record) if record.is_expired(SystemTime::now()) => Err(Error::not_found(format!(
