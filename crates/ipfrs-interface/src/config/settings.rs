@@ -61,7 +61,10 @@ impl Sources {
 /// Where one setting was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Origin {
-    File { path: PathBuf, line: usize },
+    File {
+        path: PathBuf,
+        line: usize,
+    },
     Variable(String),
     Flag(&'static str),
     /// A key that is put together.

@@ -187,17 +187,16 @@ impl Dnslink {
 
     /// Brings the gauge of what the answers take in memory up to date.
     pub(crate) fn measure(&self) {
-        self.metrics.answers.bytes.set(i64::try_from(self.answers.len()).unwrap_or(i64::MAX).saturating_mul(ENTRY_BYTES));
+        self.metrics
+            .answers
+            .bytes
+            .set(i64::try_from(self.answers.len()).unwrap_or(i64::MAX).saturating_mul(ENTRY_BYTES));
     }
 }
 
 /// The link of a domain, and how long that holds: by the records of `_dnslink.{domain}`, and where these give none, by the
 /// domain's own. A failure to get the former says nothing of them, so the latter are not asked for then.
-async fn ask_upstreams(
-    domain: &str,
-    upstreams: &[Upstream],
-    deadline: Instant,
-) -> Result<(Option<String>, Duration)> {
+async fn ask_upstreams(domain: &str, upstreams: &[Upstream], deadline: Instant) -> Result<(Option<String>, Duration)> {
     let mut shortest = Duration::MAX;
     for name in [format!("{}{domain}.", domain::PREFIX), format!("{domain}.")] {
         let name = Name::from_ascii(&name).map_err(|e| Error::invalid(format!("{name:?} is no domain name: {e}")))?;

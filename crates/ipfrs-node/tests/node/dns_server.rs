@@ -123,7 +123,7 @@ impl State {
         let question = Message::from_vec(question).unwrap();
         let query = question.queries.first().unwrap().clone();
         // Resolvers may change the case of letters.
-        let name = query.name().to_string().to_ascii_lowercase();
+        let name = query.name().to_ascii().to_ascii_lowercase();
         self.questions.lock().push(name.trim_end_matches('.').to_owned());
         let held = self.held.lock().clone();
         let released = held.as_ref().map(|held| held.notified());
@@ -137,7 +137,7 @@ impl State {
         answer.add_query(query.clone());
         let mut name = query.name().clone();
         loop {
-            let known = self.replies.lock().get(&name.to_string().to_ascii_lowercase()).cloned();
+            let known = self.replies.lock().get(&name.to_ascii().to_ascii_lowercase()).cloned();
             let mut add = |data, ttl| drop(answer.add_answer(Record::from_rdata(name.clone(), ttl, data)));
             match known.unwrap_or(Reply::Absent(60)) {
                 Reply::Txt(strings, ttl) => add(RData::TXT(TXT::new(strings)), ttl),

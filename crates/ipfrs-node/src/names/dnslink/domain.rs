@@ -57,7 +57,7 @@ pub(super) fn is_address(text: &str) -> bool {
     let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     // No top-level domain is a number, and URLs take a host that ends with one for an address.
     let last = text.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
-    inner.parse::<Ipv6Addr>().is_ok() || last.bytes().all(|b| b.is_ascii_digit())
+    inner.parse::<Ipv6Addr>().is_ok() || (!last.is_empty() && last.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Whether a domain, as [`ascii_domain`] gives it, may be asked about in public.
@@ -88,9 +88,19 @@ mod tests {
         assert_eq!(ascii_domain(&longest).unwrap().len(), MAX_BYTES);
         let too_long = format!("{longest}a");
         let too_long_label = format!("{long}a.org");
-        for text in
-            ["", ".", "a..b", ".org", "a b.org", "a/b.org", "user@host.org", "a:80", &too_long, &too_long_label, "\u{0}.org"]
-        {
+        for text in [
+            "",
+            ".",
+            "a..b",
+            ".org",
+            "a b.org",
+            "a/b.org",
+            "user@host.org",
+            "a:80",
+            &too_long,
+            &too_long_label,
+            "\u{0}.org",
+        ] {
             let error = ascii_domain(text).unwrap_err();
             assert_eq!(error.kind(), ipfrs_core::ErrorKind::InvalidInput, "{text}");
         }

@@ -22,7 +22,10 @@ pub(crate) struct LookupMetrics {
 impl LookupMetrics {
     /// The family, to be registered.
     pub(crate) fn family() -> prometheus::Result<IntCounterVec> {
-        IntCounterVec::new(Opts::new("ipfrs_dnslink_lookups_total", "Domains whose DNSLink DNS was asked for"), &["outcome"])
+        IntCounterVec::new(
+            Opts::new("ipfrs_dnslink_lookups_total", "Domains whose DNSLink DNS was asked for"),
+            &["outcome"],
+        )
     }
 
     pub(crate) fn new(lookups: &IntCounterVec, answers: CacheMeter) -> Self {

@@ -85,7 +85,8 @@ mod tests {
 
     #[test]
     fn of_several_links_the_same_one_counts_in_any_order() {
-        let texts = ["dnslink=/ipns/b.org".to_owned(), "dnslink=/ipns/a.org".to_owned(), format!("dnslink=/ipfs/{CID}")];
+        let texts =
+            ["dnslink=/ipns/b.org".to_owned(), "dnslink=/ipns/a.org".to_owned(), format!("dnslink=/ipfs/{CID}")];
         let link = |order: [usize; 3]| link_of("x.org", order.into_iter().map(|at| texts[at].as_bytes()));
         assert_eq!(link([0, 1, 2]), Some(format!("/ipfs/{CID}")));
         assert_eq!(link([0, 1, 2]), link([2, 0, 1]));

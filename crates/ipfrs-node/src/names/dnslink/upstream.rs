@@ -71,9 +71,7 @@ impl Address {
             return Ok(Self::System);
         }
         if text.starts_with("https://") || text.starts_with("http://") {
-            return Url::parse(text)
-                .map(Self::Https)
-                .map_err(|e| Error::invalid(format!("{text:?} is no URL: {e}")));
+            return Url::parse(text).map(Self::Https).map_err(|e| Error::invalid(format!("{text:?} is no URL: {e}")));
         }
         let of_ip = || text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
         text.parse::<SocketAddr>().or_else(|_| of_ip()).map(Self::Server).map_err(|_| {
