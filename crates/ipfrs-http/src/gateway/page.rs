@@ -155,15 +155,11 @@ pub(super) fn visible(name: &str) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(name.len() + 16);
     for c in name.chars() {
-        match c {
-            // The pictures of control characters stand in their order.
-            '\0'..='\u{1f}' => shown.extend(char::from_u32(0x2400 + u32::from(c))),
-            '\u{7f}' => shown.push('␡'),
-            c if is_invisible(c) => {
-                // Writing to a String cannot fail.
-                let _ = write!(shown, "⟨U+{:04X}⟩", u32::from(c));
-            }
-            c => shown.push(c),
+        if is_invisible(c) {
+            // Writing to a String cannot fail.
+            let _ = write!(shown, "⟨U+{:04X}⟩", u32::from(c));
+        } else {
+            shown.push(c);
         }
     }
     Cow::Owned(shown)
@@ -227,7 +223,7 @@ mod tests {
             ("ünï 日本語 🦀 עברית", "ünï 日本語 🦀 עברית"),
             ("می‌خواهم", "می‌خواهم"),
             ("photo\u{202e}gpj.exe", "photo⟨U+202E⟩gpj.exe"),
-            ("a\nb\tc\u{7f}", "a␊b␉c␡"),
+            ("a\nb\tc\u{7f}", "a⟨U+000A⟩b⟨U+0009⟩c⟨U+007F⟩"),
             ("a\u{200b}\u{feff}\u{2029}\u{85}", "a⟨U+200B⟩⟨U+FEFF⟩⟨U+2029⟩⟨U+0085⟩"),
             ("", "(no name)"),
         ] {

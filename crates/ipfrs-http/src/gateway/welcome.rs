@@ -15,14 +15,14 @@ use crate::body::header_text;
 use crate::error::GatewayError;
 use crate::router::AppState;
 
-/// What leads where, in words.
-const ROUTES: [(&str, &str); 6] = [
-    ("/ipfs/{cid}[/path]", "content"),
-    ("/ipns/{name}[/path]", "content by its name"),
-    ("/api/v0/...", "Kubo RPC (POST)"),
-    ("/v1/...", "uploads, downloads and batches of blocks"),
-    ("/health", "health"),
-    ("/metrics", "metrics"),
+/// What leads where, in words; and whether it is a page to go to.
+const ROUTES: [(&str, &str, bool); 6] = [
+    ("/ipfs/{cid}[/path]", "content", false),
+    ("/ipns/{name}[/path]", "content by its name", false),
+    ("/api/v0/...", "Kubo RPC (POST)", false),
+    ("/v1/...", "uploads, downloads and batches of blocks", false),
+    ("/health", "whether all is well", true),
+    ("/metrics", "figures for Prometheus", true),
 ];
 
 /// What cannot stand in a path of a header as it is. Escapes and what has a meaning in URLs stay.
@@ -33,7 +33,7 @@ const UNSAFE: &AsciiSet =
 #[template(path = "welcome.html")]
 struct Page {
     title: &'static str,
-    routes: [(&'static str, &'static str); 6],
+    routes: [(&'static str, &'static str, bool); 6],
 }
 
 /// A page for browsers, text for everybody else; with `?open={address}`, on to that content.
@@ -60,7 +60,7 @@ fn page(state: &AppState) -> Result<Response> {
 }
 
 fn text() -> Response {
-    let lines = ROUTES.map(|(route, what)| format!("  {route:<20} {what}\n"));
+    let lines = ROUTES.map(|(route, what, _)| format!("  {route:<20} {what}\n"));
     ([(VARY, "Accept")], format!("ipfrs gateway\n\n{}", lines.concat())).into_response()
 }
 
