@@ -15,6 +15,7 @@ mod metrics;
 mod origin;
 mod request_id;
 mod router;
+mod routing;
 mod rpc;
 mod service;
 mod v1;

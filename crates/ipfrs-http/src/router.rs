@@ -17,7 +17,7 @@ use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::ready::ReadyAnswers;
 use crate::request_id::RequestIds;
-use crate::{GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, rpc, v1};
+use crate::{GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, routing, rpc, v1};
 
 /// What every handler can reach. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -95,12 +95,14 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     }));
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
+    let routing_guard = from_fn_with_state(state.clone(), routing::guard);
     let router = Router::new()
         .nest(
             "/api/v0",
             rpc::router().layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post)),
         )
         .nest("/v1", v1::router().layer(v1_guard))
+        .nest("/routing/v1", routing::router().layer(routing_guard))
         .route("/health", get(health::health))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))

@@ -27,15 +27,16 @@ impl ContentPath {
         Ok(Self { root, segments })
     }
 
-    /// Reads `/ipfs/{cid}/a/b`, `/ipld/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`, which are all the same. Nothing is percent-decoded; empty segments are
-    /// dropped.
+    /// Reads `/ipfs/{cid}/a/b`, `/ipld/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`, which are all the same. Nothing is
+    /// percent-decoded; empty segments are dropped. [`Node::content_path`](crate::Node::content_path) reads names as well.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong;
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for `/ipns/` paths.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong, also for `/ipns/` paths.
     pub fn parse(text: &str) -> Result<Self> {
         if text.starts_with("/ipns/") || text.starts_with("ipns://") {
-            return Err(Error::unsupported(format!("{text}: names (/ipns) are not resolved by this version")));
+            return Err(Error::invalid(format!(
+                "{text} is a name, which may lead elsewhere tomorrow: give a CID or /ipfs/"
+            )));
         }
         let rest =
             ["/ipfs/", "/ipld/", "ipfs://"].into_iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);

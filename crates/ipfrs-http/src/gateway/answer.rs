@@ -7,13 +7,14 @@ use ipfrs_core::Result;
 use ipfrs_node::Object;
 
 use super::payload::Payload;
+use super::range::Ranges;
 use super::request::GatewayRequest;
 use super::{conditional, range};
 use crate::body::header_text;
 use crate::compression::Representation;
 use crate::router::AppState;
 
-const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
+pub(super) const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
 const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
 
 /// An answer whose headers are being gathered.
@@ -93,6 +94,13 @@ impl Answer {
             response.extensions_mut().insert(whole);
         }
         Ok(response)
+    }
+
+    /// The whole payload under a status that says why it is sent in place of what was asked for: conditions and ranges are
+    /// for what was (RFC 9110, 13.2.1 and 14.2).
+    pub(super) async fn whole(mut self, state: &AppState, status: StatusCode, payload: Payload) -> Result<Response> {
+        let (_, body) = payload.respond(&state.node, Ranges::Whole, &mut self.headers, self.is_head).await?;
+        Ok(self.into_response(status, body))
     }
 
     pub(super) fn into_response(self, status: StatusCode, body: axum::body::Body) -> Response {

@@ -11,6 +11,7 @@ pub(crate) mod disposition;
 pub(crate) mod error_page;
 pub(crate) mod hosted;
 pub(crate) mod hosts;
+pub(crate) mod ipns_record;
 mod listing;
 mod name;
 pub(crate) mod page;
@@ -19,6 +20,7 @@ mod preview;
 mod protocol;
 pub(crate) mod range;
 pub(crate) mod ready;
+mod redirects;
 pub(crate) mod request;
 mod site;
 mod subdomain;
@@ -86,7 +88,10 @@ async fn answer(state: AppState, site: Site, request: Request) -> Response {
         Ok(response) => response,
         // Another kind of miss than 404, so that a client that probes may still ask for content (path gateway
         // specification, "412 Precondition Failed").
-        Err(e) if e.kind() == ErrorKind::NotFound && request::only_if_cached(&parts.headers) => {
+        Err(e)
+            if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Unresolvable)
+                && request::only_if_cached(&parts.headers) =>
+        {
             StatusCode::PRECONDITION_FAILED.into_response()
         }
         Err(e) => GatewayError(e).into_response(),
@@ -99,14 +104,16 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
     if protocol::is_without_root(&content_path) {
         return protocol::follow(&parts.uri);
     }
+    if let Some(moved) = protocol::meant(parts.uri.path(), parts.uri.query()).filter(|_| !site.is_isolated()) {
+        return Ok(moved);
+    }
     request::check_service_worker(&content_path, &parts.headers)?;
     let wanted = Wanted::parse(parts)?;
     if site.is_trustless && !trustless::is_verifiable(&wanted, &content_path) {
         return Ok(not_acceptable(trustless::OFFER));
     }
-    if let Format::NotOffered(name) = wanted.format {
-        let remedy = "use another one, or leave it out";
-        return Ok(not_acceptable(&format!("the format {name} is not offered by this version: {remedy}")));
+    if wanted.format == Format::IpnsRecord {
+        return ipns_record::respond(state, parts, &content_path, &wanted).await;
     }
     let mut target = match name::locate(state, site, &content_path, parts.uri.query()).await? {
         Located::At(target) => target,
@@ -118,11 +125,14 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
     }
     let object = match target.known.take() {
         Some(facts) => state.node.revisit(facts).await?,
-        None => {
-            let object = state.node.resolve(request.path.clone()).await?.whole()?;
-            state.node.remember(&target.key, &object.facts);
-            object
-        }
+        None => match state.node.resolve(request.path.clone()).await {
+            Ok(object) => {
+                let object = object.whole()?;
+                state.node.remember(&target.key, &object.facts);
+                object
+            }
+            Err(missing) => return redirects::or_missing(state, &request, parts, missing).await,
+        },
     };
     let stored = Codec::of(&object.cid);
     match (request.format, stored) {
@@ -138,26 +148,40 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
         _ if request.is_negotiated && request::accepts_pages(&parts.headers) => {}
         (asked, _) => return Ok(not_acceptable(&codec::mismatch(asked.name(), &object))),
     }
+    let body = match &object.kind {
+        ObjectKind::File(file) if request.is_plain() => file.inline(),
+        _ => None,
+    };
+    let answer = shown(state, &request, &parts.headers, object).await?;
+    if let Some(body) = body {
+        state.ready.keep(&state.compression, parts, &answer, body, removals);
+    }
+    Ok(answer)
+}
+
+/// Content in the form that suits it best: a file, a page, or a block under the media type of its codec.
+async fn shown(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    headers: &HeaderMap,
+    object: Object,
+) -> Result<Response> {
     match &object.kind {
         ObjectKind::File(file) => {
             let payload = Payload::File(file.clone());
-            let answer = deserialised(state, &request, &parts.headers, &object, payload, request.file_name()).await?;
-            if let Some(body) = file.inline().filter(|_| request.is_plain()) {
-                state.ready.keep(&state.compression, parts, &answer, body, removals);
-            }
-            Ok(answer)
+            deserialised(state, request, headers, &object, payload, request.file_name()).await
         }
         ObjectKind::Symlink(target) => {
-            let mut answer = Answer::new(state, &request, &object, etag(&object, ""));
+            let mut answer = Answer::new(state, request, &object, etag(&object, ""));
             answer.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
-            answer.payload(state, &parts.headers, Payload::Bytes(target.clone())).await
+            answer.payload(state, headers, Payload::Bytes(target.clone())).await
         }
-        ObjectKind::Directory(_) => directory(state, &request, &parts.headers, object).await,
-        ObjectKind::Other if preview::is_wanted(&request, &parts.headers, &object) => {
-            preview::page(state, &request, &parts.headers, object).await
+        ObjectKind::Directory(_) => directory(state, request, headers, object).await,
+        ObjectKind::Other if preview::is_wanted(request, headers, &object) => {
+            preview::page(state, request, headers, object).await
         }
-        ObjectKind::Other => match stored {
-            Some(stored) => codec::block(state, &request, &parts.headers, object, stored).await,
+        ObjectKind::Other => match Codec::of(&object.cid) {
+            Some(stored) => codec::block(state, request, headers, object, stored).await,
             None => Err(object.not_unixfs("ask for its block with ?format=raw").await),
         },
     }
@@ -187,12 +211,7 @@ async fn deserialised(
     limits::check_size(state, file.size())?;
     limits::check_range(state, headers, file.size())?;
     let mut answer = Answer::new(state, request, etag_of, etag(etag_of, ""));
-    let content_type = match (name.and_then(content_type::by_name), etag_of.facts.content_type.get()) {
-        (Some(by_name), _) => by_name,
-        (None, Some(known)) => header_text(known),
-        (None, None) => sniffed(state, etag_of, &file).await,
-    };
-    answer.set(CONTENT_TYPE, content_type);
+    answer.set(CONTENT_TYPE, content_type_of(state, etag_of, &file, name).await);
     if request.download || request.filename.is_some() {
         let kind = if request.download { "attachment" } else { "inline" };
         let fallback = || request.path.segments().last().cloned().unwrap_or_else(|| etag_of.cid.to_string());
@@ -200,6 +219,15 @@ async fn deserialised(
         answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
     }
     answer.payload(state, headers, file).await
+}
+
+/// The type that the name of a file stands for, or that the file looks like.
+async fn content_type_of(state: &AppState, object: &Object, file: &Payload, name: Option<&str>) -> HeaderValue {
+    match (name.and_then(content_type::by_name), object.facts.content_type.get()) {
+        (Some(by_name), _) => by_name,
+        (None, Some(known)) => header_text(known),
+        (None, None) => sniffed(state, object, file).await,
+    }
 }
 
 /// The type that a file looks like. It is kept, unless the first bytes could not be had.

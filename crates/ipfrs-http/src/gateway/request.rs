@@ -12,6 +12,7 @@ use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use super::car;
 use super::codec::Codec;
+use super::ipns_record;
 use super::name::{Freshness, Target};
 use super::site::{Links, Site};
 use crate::config::Namespace;
@@ -32,8 +33,8 @@ pub(super) enum Format {
     Tar,
     /// A block of this codec, as it is.
     Codec(Codec),
-    /// One that the specification has and this version has not, by its name.
-    NotOffered(&'static str),
+    /// The record of a name, in the place of what the name leads to.
+    IpnsRecord,
 }
 
 /// The media type, the name and the meaning of each format.
@@ -45,7 +46,7 @@ const FORMATS: [(&str, &str, Format); 8] = [
     (Codec::Cbor.media_type(), Codec::Cbor.name(), Format::Codec(Codec::Cbor)),
     (Codec::DagJson.media_type(), Codec::DagJson.name(), Format::Codec(Codec::DagJson)),
     (Codec::DagCbor.media_type(), Codec::DagCbor.name(), Format::Codec(Codec::DagCbor)),
-    ("application/vnd.ipfs.ipns-record", "ipns-record", Format::NotOffered("ipns-record")),
+    (ipns_record::MEDIA_TYPE, "ipns-record", Format::IpnsRecord),
 ];
 
 impl Format {
@@ -253,19 +254,10 @@ fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     types.map(str::trim).filter(|media| !media.is_empty())
 }
 
-/// A gateway answers HTML and files unless a client names a format that it offers: the first one counts. A client that
-/// takes nothing but formats that are not offered is told so.
+/// A gateway answers HTML and files unless a client names a format that it offers: the first one counts.
 pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
-    let mut otherwise = Format::Deserialised;
-    for (index, media) in accepted(headers).enumerate() {
-        match FORMATS.iter().find(|(known, _, _)| *known == media) {
-            Some((_, _, format @ Format::NotOffered(_))) if index == 0 => otherwise = *format,
-            Some((_, _, Format::NotOffered(_))) => {}
-            Some((_, _, offered)) => return *offered,
-            None => otherwise = Format::Deserialised,
-        }
-    }
-    otherwise
+    let format = |media: &str| FORMATS.iter().find(|(known, _, _)| *known == media).map(|(_, _, format)| *format);
+    accepted(headers).find_map(format).unwrap_or(Format::Deserialised)
 }
 
 /// Whether `Accept` names HTML.
@@ -292,9 +284,9 @@ mod tests {
             ("text/plain, application/json, */*", Format::Codec(Codec::Json)),
             ("text/html, application/vnd.ipld.raw", Format::Raw),
             ("application/vnd.ipld.car; version=1", Format::Car),
-            ("application/vnd.ipfs.ipns-record", Format::NotOffered("ipns-record")),
+            ("application/vnd.ipfs.ipns-record", Format::IpnsRecord),
             ("application/x-tar, application/vnd.ipld.raw", Format::Tar),
-            ("application/vnd.ipfs.ipns-record, */*;q=0.1", Format::Deserialised),
+            ("application/vnd.ipfs.ipns-record, */*;q=0.1", Format::IpnsRecord),
             ("text/html, application/vnd.ipld.car, */*;q=0.1", Format::Car),
             ("*/*, application/vnd.ipld.dag-json", Format::Codec(Codec::DagJson)),
             ("application/vnd.ipld.car, application/vnd.ipld.raw", Format::Car),

@@ -15,7 +15,7 @@ pub(super) fn is_verifiable(wanted: &Wanted, content_path: &str) -> bool {
     match (Namespace::of_path(content_path), wanted.format) {
         (Some(Namespace::Ipfs), Format::Raw) => names == 2,
         (Some(Namespace::Ipfs), Format::Car) => true,
-        (Some(Namespace::Ipns), Format::NotOffered("ipns-record")) => names == 2,
+        (Some(Namespace::Ipns), Format::IpnsRecord) => names == 2,
         _ => false,
     }
 }

@@ -8,6 +8,7 @@ use axum::extract::FromRequestParts;
 use http::HeaderMap;
 use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
+use ipfrs_node::{ContentPath, Node};
 
 use crate::error::RpcError;
 
@@ -64,6 +65,21 @@ impl Args {
             [one] => Ok(one),
             more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
         }
+    }
+
+    /// The one argument as a content path; a name (`/ipns/...`) is resolved.
+    pub(super) async fn path(&self, node: &Node, name: &str) -> Result<ContentPath, RpcError> {
+        Ok(node.content_path(self.one(name)?).await?)
+    }
+
+    /// The arguments, of which there must be at least one, as content paths; names are resolved.
+    pub(super) async fn paths(&self, node: &Node, name: &str) -> Result<Vec<ContentPath>, RpcError> {
+        let texts = self.required(name)?;
+        let mut paths = Vec::with_capacity(texts.len());
+        for text in texts {
+            paths.push(node.content_path(text).await?);
+        }
+        Ok(paths)
     }
 
     /// The first argument, where there is one.

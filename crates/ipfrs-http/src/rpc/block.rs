@@ -25,7 +25,7 @@ struct BlockStat {
 
 /// `block/get?arg=cid`: the bytes of a block.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
-    let path = ContentPath::parse(args.one("cid")?)?;
+    let path = args.path(&state.node, "cid").await?;
     let block = match path.segments() {
         [] => state.node.get_block(path.root()).await?,
         _ => state.node.resolve(path).await?.whole()?.block,
@@ -37,7 +37,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 
 /// `block/stat?arg=cid`: the size of a block.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
-    let path = ContentPath::parse(args.one("cid")?)?;
+    let path = args.path(&state.node, "cid").await?;
     let cid = match path.segments() {
         [] => *path.root(),
         _ => state.node.resolve(path).await?.whole()?.cid,

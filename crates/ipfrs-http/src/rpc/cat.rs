@@ -3,7 +3,7 @@
 use axum::extract::State;
 use futures::{StreamExt, stream};
 use ipfrs_core::Error;
-use ipfrs_node::{ContentPath, ObjectKind, Span};
+use ipfrs_node::{ObjectKind, Span};
 
 use super::args::Args;
 use super::{Answer, output};
@@ -15,7 +15,7 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
     let mut left = args.get::<u64>("length")?.unwrap_or(u64::MAX);
     let (mut parts, mut length) = (Vec::new(), 0);
     for path in args.required("ipfs-path")? {
-        let object = state.node.resolve(ContentPath::parse(path)?).await?.whole()?;
+        let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
         let file = match &object.kind {
             ObjectKind::File(file) => file.clone(),
             ObjectKind::Directory(_) => {

@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_node::{ContentPath, DagImport, DagStats, PutNode};
+use ipfrs_node::{DagImport, DagStats, PutNode};
 use serde::Serialize;
 
 use super::args::{Args, Render};
@@ -24,7 +24,7 @@ const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES;
 /// `dag/export?arg=path`: the DAG as a CAR of version 1.
 pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer {
     args.refuse(&["local-only"])?;
-    let export = state.node.export_dag(ContentPath::parse(args.one("root")?)?).await?;
+    let export = state.node.export_dag(args.path(&state.node, "root").await?).await?;
     let car = begun(gathered(export.car).boxed()).await?;
     Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
 }
@@ -39,14 +39,14 @@ struct Resolved {
 /// `dag/resolve?arg=path`: the last block on the way, and what is left of the path, which begins with a slash unless it is
 /// empty.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
-    let path = state.node.resolve_dag(ContentPath::parse(args.one("ref")?)?).await?;
+    let path = state.node.resolve_dag(args.path(&state.node, "ref").await?).await?;
     let rem_path = path.remainder.iter().map(|segment| format!("/{segment}")).collect();
     Ok(output::object(Resolved { cid: CidLink::new(&path.cid, args.render)?, rem_path }))
 }
 
 /// `dag/get?arg=path[&output-codec=]`: a block, or what a path leads to within one, as dag-json or in another codec.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
-    let path = ContentPath::parse(args.one("ref")?)?;
+    let path = args.path(&state.node, "ref").await?;
     let output = args.text("output-codec").map_or(Ok(codec::DAG_JSON), codec::parse)?;
     let node = state.node.get_node(path, output).await?;
     let length = node.len() as u64;
@@ -196,7 +196,7 @@ struct DagStat {
 /// `dag/stat?arg=path[&arg=...][&progress=]`: blocks and bytes of each DAG and of all together. With progress, which is on
 /// unless it is refused, a line now and then says how far it is.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
-    let paths = args.required("root")?.iter().map(|path| ContentPath::parse(path)).collect::<Result<_>>()?;
+    let paths = args.paths(&state.node, "root").await?;
     let (progress, render) = (args.bool("progress")?.unwrap_or(true), args.render);
     let mut stats = state.node.dag_stats(paths).await?;
     // A DAG that is done or fails soon is answered with a status.

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, ObjectKind, Span, saved_name};
+use ipfrs_node::{ObjectKind, Span, saved_name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::args::Args;
@@ -25,7 +25,7 @@ const COMPRESSED_BYTES: usize = 256 * 1024;
 /// `get?arg=path[&archive=][&compress=][&compression-level=]`: a TAR archive of the file, directory or symlink, under the
 /// last name of the path. With `compress` it is compressed; a file without `archive` is then compressed as it is.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
-    let path = ContentPath::parse(args.one("ipfs-path")?)?;
+    let path = args.path(&state.node, "ipfs-path").await?;
     let is_archive = args.bool("archive")?.unwrap_or(false);
     let level = compression(&args)?;
     let name = saved_name(&path);

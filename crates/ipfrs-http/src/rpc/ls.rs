@@ -3,7 +3,7 @@
 use axum::extract::State;
 use futures::{StreamExt, TryStreamExt, stream};
 use ipfrs_core::{Error, Result, codec};
-use ipfrs_node::{ContentPath, Listed, ListedKind, ObjectKind};
+use ipfrs_node::{Listed, ListedKind, ObjectKind};
 use serde::Serialize;
 
 use super::args::{Args, Render};
@@ -53,7 +53,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let paths = args.required("ipfs-path")?;
     let mut listings = Vec::with_capacity(paths.len());
     for path in paths {
-        let object = state.node.resolve(ContentPath::parse(path)?).await?.whole()?;
+        let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
         if matches!(object.kind, ObjectKind::Other) && !matches!(object.cid.codec(), codec::DAG_CBOR | codec::DAG_JSON)
         {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());

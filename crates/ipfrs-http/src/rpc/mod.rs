@@ -18,6 +18,7 @@ mod output;
 mod pin;
 mod repo;
 mod resolve;
+mod routing;
 mod working;
 
 use axum::Router;
@@ -80,6 +81,8 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/pin/rm", any(pin::rm))
         .route("/pin/update", any(pin::update))
         .route("/pin/verify", any(pin::verify))
+        .route("/routing/get", any(routing::get))
+        .route("/routing/put", any(routing::put))
         .route("/shutdown", any(node::shutdown))
         .fallback(async || (StatusCode::NOT_FOUND, "404 page not found: no such command\n"))
 }

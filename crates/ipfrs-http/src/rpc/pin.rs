@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_node::{ContentPath, PinFilter, PinOptions, Pinned, Walked};
+use ipfrs_node::{PinFilter, PinOptions, Pinned, Walked};
 use serde::Serialize;
 
 use super::args::{Args, Render};
@@ -46,7 +46,7 @@ impl ProgressLine {
 /// `pin/add?arg=path[&arg=...][&recursive=][&name=][&progress=]`: all of them or none. With progress, a line now and then
 /// says how many blocks were looked at, and one at the end of that.
 pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
-    let paths = paths(&args)?;
+    let paths = args.paths(&state.node, "ipfs-path").await?;
     let recursive = args.bool("recursive")?.unwrap_or(true);
     let options = PinOptions { recursive, name: args.text("name").unwrap_or_default().to_owned() };
     let render = args.render;
@@ -72,23 +72,19 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
 
 /// `pin/rm?arg=path[&arg=...][&recursive=]`: all of them or none.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
-    let cids = state.node.unpin(&paths(&args)?, args.bool("recursive")?.unwrap_or(true)).await?;
+    let cids =
+        state.node.unpin(&args.paths(&state.node, "ipfs-path").await?, args.bool("recursive")?.unwrap_or(true)).await?;
     Ok(output::object(Pins::new(&cids, args.render)?))
 }
 
 /// `pin/update?arg=from&arg=to[&unpin=]`.
 pub(super) async fn update(State(state): State<AppState>, args: Args) -> Answer {
-    let paths = paths(&args)?;
+    let paths = args.paths(&state.node, "ipfs-path").await?;
     let [from, to] = paths.as_slice() else {
         return Err(RpcError::Request("two arguments are required: \"from-path\" and \"to-path\"".into()));
     };
     let (from, to) = state.node.update_pin(from, to, !args.bool("unpin")?.unwrap_or(true)).await?;
     Ok(output::object(Pins::new(&[from, to], args.render)?))
-}
-
-fn paths(args: &Args) -> Result<Vec<ContentPath>, RpcError> {
-    let paths = args.required("ipfs-path")?.iter().map(|path| ContentPath::parse(path));
-    Ok(paths.collect::<Result<_>>()?)
 }
 
 #[derive(Serialize)]
@@ -117,7 +113,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let streamed = args.bool("stream")?.unwrap_or(false);
     let pins = match args.first() {
         Some(_) => {
-            let found = state.node.pinned(&paths(&args)?, filter).await?;
+            let found = state.node.pinned(&args.paths(&state.node, "ipfs-path").await?, filter).await?;
             let found = args.required("ipfs-path")?.iter().zip(found).map(|(path, (cid, pinned))| match pinned {
                 Some(pinned) => Ok((cid, pinned)),
                 None => Err(Error::not_found(format!("path '{path}' is not pinned"))),

@@ -1,0 +1,89 @@
+//! `?format=ipns-record`: the signed record of a name (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
+
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::request::Parts;
+use http::{HeaderValue, StatusCode};
+use ipfrs_core::{Error, Result, hash};
+use ipfrs_node::{Name, NameRoot, Record};
+
+use super::answer::X_IPFS_PATH;
+use super::request::{Format, Wanted, normalised, segments, shown};
+use super::{conditional, disposition};
+use crate::body::header_text;
+use crate::router::AppState;
+
+/// The media type of records.
+pub(crate) const MEDIA_TYPE: &str = "application/vnd.ipfs.ipns-record";
+
+/// The entity tag of a record: other bytes have another one.
+pub(crate) fn etag(record: &Record) -> String {
+    let digest = hash::sha2_256(record.bytes());
+    let mut tag = String::from("\"");
+    for byte in &digest.digest()[..16] {
+        // Writing to a string never fails.
+        let _ = write!(tag, "{byte:02x}");
+    }
+    tag.push('"');
+    tag
+}
+
+/// What the file of a record is called.
+pub(crate) fn file_name(name: &Name) -> String {
+    format!("{name}.ipns-record")
+}
+
+/// Answers a request for the record of the name that `content_path` is.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no name of a key alone;
+/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) without a valid record.
+pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str, wanted: &Wanted) -> Result<Response> {
+    let name = name_of(content_path)?;
+    let record = state.node.ipns_record(&name).await?;
+    let etag = etag(&record);
+    let mut response = if conditional::if_none_match(&parts.headers, &etag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let mut response = Response::new(Body::from(record.bytes().clone()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        let file = wanted.filename.clone().unwrap_or_else(|| file_name(&name));
+        headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &file));
+        response
+    };
+    let max_age = record.lifetime(SystemTime::now(), state.node.config().ipns.record_ttl()).as_secs();
+    let headers = response.headers_mut();
+    headers.insert(ETAG, header_text(&etag));
+    headers.insert(CACHE_CONTROL, header_text(&format!("public, max-age={max_age}")));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(X_IPFS_PATH, header_text(&normalised(content_path)));
+    if wanted.is_negotiated {
+        let query = parts.uri.query().map(|query| format!("{query}&")).unwrap_or_default();
+        let location = format!("{}?{query}format={}", normalised(parts.uri.path()), Format::IpnsRecord.name());
+        headers.insert(CONTENT_LOCATION, header_text(&location));
+    }
+    Ok(response)
+}
+
+/// The name of a key that a path is, with nothing below it.
+fn name_of(content_path: &str) -> Result<Name> {
+    let invalid = |why: &str| Error::invalid(format!("{:?} has no IPNS record: {why}", shown(content_path)));
+    let rest = content_path.strip_prefix("/ipns/").ok_or_else(|| invalid("only names under /ipns/ have one"))?;
+    let mut segments = segments(content_path, rest);
+    let name = segments.next().ok_or_else(|| invalid("there is no name"))??;
+    if segments.next().is_some() {
+        return Err(invalid("a name has one, and no path below it"));
+    }
+    match NameRoot::parse(&name)? {
+        NameRoot::Key(name) => Ok(name),
+        NameRoot::Domain(_) => Err(invalid("a domain has a DNSLink instead")),
+    }
+}

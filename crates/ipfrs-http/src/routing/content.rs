@@ -1,0 +1,52 @@
+//! `/routing/v1/providers`, `/routing/v1/peers`: who has content, and where peers are.
+
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::extract::Path;
+use axum::response::Response;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, LAST_MODIFIED, VARY};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_core::{Error, parse_cid};
+use ipfrs_node::Name;
+
+use super::{Answer, accepted, names};
+use crate::body::header_text;
+use crate::error::{GatewayError, refused};
+
+const JSON: &str = "application/json";
+const NDJSON: &str = "application/x-ndjson";
+
+/// `GET /providers/{cid}`: always none. This node knows of no peer, and is none that others could fetch from by libp2p.
+pub(super) async fn providers(Path(cid): Path<String>, headers: HeaderMap) -> Answer {
+    parse_cid(&cid)?;
+    Ok(none("Providers", &headers))
+}
+
+/// `GET /peers/{peer_id}`: always none, as there are no addresses that could be given.
+pub(super) async fn peers(Path(peer_id): Path<String>, headers: HeaderMap) -> Answer {
+    Name::parse(&peer_id).map_err(|e| Error::invalid(format!("{peer_id:?} is no peer ID: {}", e.message())))?;
+    Ok(none("Peers", &headers))
+}
+
+/// `GET /dht/closest/peers/{key}`: 501.
+pub(super) async fn closest_peers() -> GatewayError {
+    GatewayError(Error::unsupported("this node is part of no distributed hash table: ask another router"))
+}
+
+/// An empty list, in the form that is asked for.
+fn none(list: &str, request: &HeaderMap) -> Response {
+    // Lines are for who names them, whatever else they take.
+    let named = names(request, NDJSON).then_some(NDJSON);
+    let Some(media_type) = named.or_else(|| accepted(request, JSON).then_some(JSON)) else {
+        return refused(StatusCode::NOT_ACCEPTABLE, format!("answers are {JSON} or {NDJSON}: accept one of these"));
+    };
+    let body = if media_type == JSON { format!("{{\"{list}\":[]}}") } else { String::new() };
+    let mut response = Response::new(Body::from(body));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=15"));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(LAST_MODIFIED, header_text(&httpdate::fmt_http_date(SystemTime::now())));
+    response
+}

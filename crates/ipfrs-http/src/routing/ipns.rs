@@ -1,0 +1,84 @@
+//! `/routing/v1/ipns/{name}`: the record of a name.
+
+use std::time::SystemTime;
+
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, EXPIRES, LAST_MODIFIED, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_core::ErrorKind;
+use ipfrs_node::{MAX_RECORD_BYTES, Name, Record};
+
+use super::{Answer, accepted};
+use crate::body::{self, header_text};
+use crate::error::{GatewayError, refused};
+use crate::gateway::ipns_record::{self, MEDIA_TYPE};
+use crate::gateway::{conditional, disposition};
+use crate::router::AppState;
+
+/// How long others may go on believing that there is no record.
+const NONE_CACHE_CONTROL: &str = "public, max-age=15";
+
+/// `GET`: the record. Where there is none, the answer is a text, not 404: nothing is wrong with the request
+/// (<https://specs.ipfs.tech/ipips/ipip-0513/>).
+pub(super) async fn get(State(state): State<AppState>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
+    let name = Name::parse(&name)?;
+    if !accepted(&headers, MEDIA_TYPE) {
+        return Ok(not_acceptable(&format!(
+            "a record is to be had as {MEDIA_TYPE} only: retry with Accept: {MEDIA_TYPE}"
+        )));
+    }
+    match state.node.ipns_record(&name).await {
+        Ok(record) => Ok(answer(&state, &name, &record, &headers)),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let head =
+                [(CACHE_CONTROL, NONE_CACHE_CONTROL), (CONTENT_TYPE, "text/plain; charset=utf-8"), (VARY, "Accept")];
+            Ok((head, format!("{e}\n")).into_response())
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn answer(state: &AppState, name: &Name, record: &Record, request: &HeaderMap) -> Response {
+    let now = SystemTime::now();
+    let left = record.validity().duration_since(now).unwrap_or_default().as_secs();
+    let max_age = record.lifetime(now, state.node.config().ipns.record_ttl()).as_secs();
+    let cache = format!("public, max-age={max_age}, stale-while-revalidate={left}, stale-if-error={left}");
+    let etag = ipns_record::etag(record);
+    let mut response = if conditional::if_none_match(request, &etag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let mut response = Response::new(Body::from(record.bytes().clone()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &ipns_record::file_name(name)));
+        response
+    };
+    let headers = response.headers_mut();
+    headers.insert(ETAG, header_text(&etag));
+    headers.insert(CACHE_CONTROL, header_text(&cache));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(EXPIRES, header_text(&httpdate::fmt_http_date(record.validity())));
+    headers.insert(LAST_MODIFIED, header_text(&httpdate::fmt_http_date(now)));
+    response
+}
+
+/// `PUT`: stores the record, when it is valid for the name and no better one is stored.
+pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>, request: Request) -> Answer {
+    let name = Name::parse(&name)?;
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if content_type.split(';').next().unwrap_or_default().trim() != MEDIA_TYPE {
+        return Ok(not_acceptable(&format!("a record comes with Content-Type: {MEDIA_TYPE}, not {content_type:?}")));
+    }
+    let record = body::whole(request.into_body(), MAX_RECORD_BYTES, "an IPNS record's").await.map_err(GatewayError)?;
+    state.node.put_ipns_record(&name, record).await?;
+    Ok(StatusCode::OK.into_response())
+}
+
+fn not_acceptable(why: &str) -> Response {
+    refused(StatusCode::NOT_ACCEPTABLE, why.to_owned())
+}

@@ -1,0 +1,79 @@
+//! The delegated routing API (<https://specs.ipfs.tech/routing/http-routing-v1/>): records of IPNS names, and who has what.
+
+mod content;
+mod ipns;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::header::{
+    ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use ipfrs_core::Result;
+
+use crate::error::{GatewayError, method_not_allowed};
+use crate::origin;
+use crate::router::AppState;
+
+/// What a handler returns.
+type Answer = Result<Response, GatewayError>;
+
+/// What is allowed for records of names.
+const ALLOW_WRITING: &str = "GET, HEAD, PUT, OPTIONS";
+/// What is allowed for everything else, and for pages of other origins.
+const ALLOW_READING: &str = "GET, HEAD, OPTIONS";
+
+/// The routes below `/routing/v1`.
+pub(crate) fn router() -> Router<AppState> {
+    let writing = async || method_not_allowed(ALLOW_WRITING);
+    Router::new()
+        .route("/ipns/{name}", get(ipns::get).put(ipns::put).options(allowed_writing).fallback(writing))
+        .route("/providers/{cid}", get(content::providers).options(allowed_reading))
+        .route("/peers/{peer_id}", get(content::peers).options(allowed_reading))
+        .route("/dht/closest/peers/{key}", get(content::closest_peers).options(allowed_reading))
+        .method_not_allowed_fallback(async || method_not_allowed(ALLOW_READING))
+}
+
+async fn allowed_writing() -> Response {
+    (StatusCode::NO_CONTENT, [(ALLOW, ALLOW_WRITING)]).into_response()
+}
+
+async fn allowed_reading() -> Response {
+    (StatusCode::NO_CONTENT, [(ALLOW, ALLOW_READING)]).into_response()
+}
+
+/// Pages of other origins may read what is here. They may not store records: those are self-certifying, but they take room.
+pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let mut response = match origin::check(&request, state.port) {
+        Ok(()) => next.run(request).await,
+        Err(e) => GatewayError(e).into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOW_READING));
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("Content-Type"));
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("Content-Length, ETag, Expires"));
+    response
+}
+
+/// The media types of `Accept`, without parameters.
+fn media_types(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).filter_map(|media| media.split(';').next()).map(str::trim)
+}
+
+/// Whether `Accept` names a media type.
+fn names(headers: &HeaderMap, media_type: &str) -> bool {
+    media_types(headers).any(|media| media.eq_ignore_ascii_case(media_type))
+}
+
+/// Whether `Accept` has room for a media type, which is one of `application/*`; without it, everything is welcome.
+fn accepted(headers: &HeaderMap, media_type: &str) -> bool {
+    !headers.contains_key(ACCEPT)
+        || names(headers, media_type)
+        || media_types(headers).any(|media| matches!(media, "*/*" | "application/*"))
+}

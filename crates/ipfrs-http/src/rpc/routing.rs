@@ -1,0 +1,67 @@
+//! `routing/get` and `routing/put`: records of IPNS names.
+
+use axum::extract::{Request, State};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use ipfrs_node::{MAX_RECORD_BYTES, Name};
+use serde::Serialize;
+
+use super::args::Args;
+use super::multipart::{self, Parts};
+use super::{Answer, has_body, output};
+use crate::body;
+use crate::error::RpcError;
+use crate::router::AppState;
+
+/// The event of go-libp2p that says that a value was found, or stored.
+const VALUE: u8 = 5;
+
+/// An event as libp2p's routing tells it. There are no peers here that would respond.
+#[derive(Serialize)]
+struct QueryEvent {
+    #[serde(rename = "ID")]
+    id: String,
+    #[serde(rename = "Type")]
+    kind: u8,
+    #[serde(rename = "Responses")]
+    responses: Option<()>,
+    #[serde(rename = "Extra")]
+    extra: String,
+}
+
+/// `routing/get?arg=/ipns/{name}`: the record of a name, in base64.
+pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
+    let name = name(args.one("key")?)?;
+    let record = state.node.ipns_record(&name).await?;
+    let extra = STANDARD.encode(record.bytes());
+    Ok(output::object(QueryEvent { id: String::new(), kind: VALUE, responses: None, extra }))
+}
+
+/// `routing/put?arg=/ipns/{name}[&allow-offline=]`: stores the record that the body holds, if it is valid for the name and
+/// no better one is stored. There are no peers that it could be given to, so that `allow-offline` changes nothing.
+pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
+    let name = name(args.one("key")?)?;
+    args.bool("allow-offline")?;
+    let record = record(request).await?;
+    state.node.put_ipns_record(&name, record).await?;
+    Ok(output::object(QueryEvent { id: name.peer_id(), kind: VALUE, responses: None, extra: String::new() }))
+}
+
+fn name(key: &str) -> Result<Name, RpcError> {
+    Ok(Name::parse(key.strip_prefix("/ipns/").unwrap_or(key))?)
+}
+
+/// The first file of a multipart body, or the body itself.
+async fn record(request: Request) -> Result<Bytes, RpcError> {
+    let missing = || RpcError::Request("argument \"value-file\" is required".into());
+    match multipart::boundary(request.headers())? {
+        None if !has_body(&request) => Err(missing()),
+        None => Ok(body::whole(request.into_body(), MAX_RECORD_BYTES, "an IPNS record's").await?),
+        Some(boundary) => {
+            let mut parts = Parts::new(request.into_body(), boundary);
+            let part = parts.next().await?.ok_or_else(missing)?;
+            Ok(part.whole(MAX_RECORD_BYTES, "the record is over the limit").await?.into())
+        }
+    }
+}
