@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::future::poll_fn;
 use std::io;
-use std::iter::successors;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use ipfrs_http::{Answering, Service};
 use ipfrs_node::{Limit, Node};
@@ -29,6 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::ServerConfig;
 use crate::request_log::Logged;
+use crate::stalled_streams::{StreamExecutor, Watched};
 
 /// How long accepting rests after the system refused a connection, for lack of descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -46,7 +46,7 @@ const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 /// What all connections share.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    builder: Builder<TokioExecutor>,
+    builder: Builder<StreamExecutor>,
     service: Service,
     node: Node,
     active: IntGauge,
@@ -88,7 +88,7 @@ struct Drain {
 impl Connections {
     pub(crate) fn new(config: &ServerConfig, service: Service, node: Node, active: IntGauge) -> Arc<Self> {
         Arc::new(Self {
-            builder: http_builder(config),
+            builder: http_builder(config, node.clone()),
             service,
             node,
             active,
@@ -178,11 +178,12 @@ impl Connections {
 
     /// Counts a client that was given up.
     fn note(&self, error: &(dyn Error + 'static)) {
-        let timed_out = |cause: &(dyn Error + 'static)| {
-            cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::TimedOut)
-        };
-        if successors(Some(error), |cause| cause.source()).any(timed_out) {
-            self.node.count_refusal(Limit::WriteTimeout);
+        let mut cause = Some(error);
+        while let Some(this) = cause {
+            if this.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::TimedOut) {
+                self.node.count_refusal(Limit::WriteTimeout);
+            }
+            cause = this.source();
         }
         tracing::trace!(%error, "connection ended");
     }
@@ -202,9 +203,9 @@ impl Connections {
     }
 }
 
-fn http_builder(config: &ServerConfig) -> Builder<TokioExecutor> {
+fn http_builder(config: &ServerConfig, node: Node) -> Builder<StreamExecutor> {
     let header_bytes = u32::try_from(config.max_header_bytes).unwrap_or(u32::MAX);
-    let mut builder = Builder::new(TokioExecutor::new());
+    let mut builder = Builder::new(StreamExecutor { node, longest: config.write_timeout() });
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -236,10 +237,11 @@ struct Front {
 impl hyper::service::Service<Request<Incoming>> for Front {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Logged<Answering>;
+    type Future = Watched<Logged<Answering>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.has_asked.store(true, Ordering::Relaxed);
-        Logged::new(request, |request| self.service.answer(request, Some(self.peer)))
+        let version = request.version();
+        Watched::new(Logged::new(request, |request| self.service.answer(request, Some(self.peer))), version)
     }
 }

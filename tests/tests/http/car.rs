@@ -17,7 +17,7 @@ pub(crate) fn write(blocks: &[(&str, &[u8])]) -> Vec<u8> {
     car
 }
 
-fn put_varint(out: &mut Vec<u8>, mut value: usize) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: usize) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;

@@ -190,6 +190,30 @@ async fn a_client_that_takes_nothing_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_whose_client_takes_nothing_is_reset_and_its_connection_lives_on() {
+    let gateway = TestGateway::start_with(|config| config.server.write_timeout_seconds = 1).await;
+    let (small, large) = (gateway.add("", "small").await, gateway.add("", content::bytes(16 << 20)).await);
+    let h2 = client().http2_prior_knowledge().http2_initial_stream_window_size(65_535);
+    let h2 = h2.http2_initial_connection_window_size(8 << 20).build().unwrap();
+    let stalled = h2.get(gateway.url(&format!("/ipfs/{large}"))).send().await.unwrap();
+    assert_eq!(stalled.status(), 200);
+    timeout(WATCHDOG, async { while struck(&gateway, "write_timeout").await == 0 {} }).await.unwrap();
+    stalled.bytes().await.unwrap_err();
+    let connections = gateway.metric("ipfrs_http_connections_active").await;
+    let response = h2.get(gateway.url(&format!("/ipfs/{small}"))).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "small");
+    assert_eq!(gateway.metric("ipfrs_http_connections_active").await, connections);
+    assert_eq!(gateway.metric("ipfrs_http_requests_active").await, 0);
+    // A client that takes something now and then gets all of it.
+    let mut slow = h2.get(gateway.url(&format!("/ipfs/{large}"))).send().await.unwrap();
+    let mut taken = 0;
+    while let Some(piece) = slow.chunk().await.unwrap() {
+        taken += piece.len();
+    }
+    assert_eq!(taken, 16 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_large_to_be_served_as_a_file_is_410_and_names_the_way_that_is_left() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_deserialized_bytes = 1_000).await;
     let (fits, large) = (gateway.add("", content::bytes(1_000)).await, gateway.add("", content::bytes(1_001)).await);

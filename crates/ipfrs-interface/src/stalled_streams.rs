@@ -1,0 +1,169 @@
+//! Streams of HTTP/2 whose client takes nothing. Its window for a stream may stay shut while the connection lives on, so the
+//! connection's socket never sees that; what does is the task that sends the stream, which asks for no more of the body.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+use hyper::rt::Executor;
+use hyper::{Response, Version};
+use ipfrs_node::{Limit, Node};
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// Most bytes that are handed to a stream at once: what a client must take in the time that it has.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// How far the body of a stream has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Progress {
+    /// Pieces handed over.
+    pieces: u64,
+    /// Whether there are more, once the client has taken these.
+    is_clients_turn: bool,
+}
+
+tokio::task_local! {
+    /// That of the stream that the current task sends.
+    static PROGRESS: Cell<Progress>;
+}
+
+/// Runs the tasks of HTTP/2 connections, and ends those whose clients take nothing for too long, which resets the stream.
+#[derive(Debug, Clone)]
+pub(crate) struct StreamExecutor {
+    pub(crate) node: Node,
+    pub(crate) longest: Duration,
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for StreamExecutor {
+    fn execute(&self, sending: F) {
+        let stream = Stream { sending, executor: self.clone(), timer: None, seen: Progress::default() };
+        tokio::spawn(PROGRESS.scope(Cell::default(), stream));
+    }
+}
+
+pin_project! {
+    struct Stream<F> {
+        #[pin]
+        sending: F,
+        executor: StreamExecutor,
+        // Once the client has been waited for; it runs on when there is progress, as that of a socket.
+        timer: Option<Pin<Box<Sleep>>>,
+        // When the timer was set.
+        seen: Progress,
+    }
+}
+
+impl<F: Future> Future for Stream<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        if this.sending.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let progress = PROGRESS.try_with(Cell::get).unwrap_or_default();
+        if this.timer.is_none() && !progress.is_clients_turn {
+            return Poll::Pending;
+        }
+        let longest = this.executor.longest;
+        let timer = this.timer.get_or_insert_with(|| {
+            *this.seen = progress;
+            Box::pin(sleep(longest))
+        });
+        while timer.as_mut().poll(cx).is_ready() {
+            if progress.is_clients_turn && progress == *this.seen {
+                this.executor.node.count_refusal(Limit::WriteTimeout);
+                return Poll::Ready(());
+            }
+            *this.seen = progress;
+            timer.as_mut().reset(Instant::now() + longest);
+        }
+        Poll::Pending
+    }
+}
+
+pin_project! {
+    /// An answer whose body says how far it has come, where it goes to a stream of HTTP/2.
+    pub(crate) struct Watched<A> {
+        #[pin]
+        answer: A,
+        version: Version,
+    }
+}
+
+impl<A> Watched<A> {
+    /// Watches the answer to a request of `version`.
+    pub(crate) fn new(answer: A, version: Version) -> Self {
+        Self { answer, version }
+    }
+}
+
+impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<A> {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let Ok(response) = ready!(this.answer.poll(cx));
+        if *this.version != Version::HTTP_2 || response.body().is_end_stream() {
+            return Poll::Ready(Ok(response));
+        }
+        Poll::Ready(Ok(response.map(|inner| Body::new(WatchedBody { inner, rest: Bytes::new() }))))
+    }
+}
+
+struct WatchedBody {
+    inner: Body,
+    /// Of a piece that was larger.
+    rest: Bytes,
+}
+
+impl WatchedBody {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(other) => return Poll::Ready(Some(Ok(other))),
+                },
+                other => return Poll::Ready(other),
+            }
+        }
+        let len = self.rest.len().min(PIECE_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(len)))))
+    }
+}
+
+impl HttpBody for WatchedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = self.poll_piece(cx);
+        // Only the task of a stream has it; without one nobody looks.
+        let _ = PROGRESS.try_with(|progress| {
+            let is_clients_turn = polled.is_ready();
+            let pieces = progress.get().pieces + u64::from(is_clients_turn);
+            progress.set(Progress { pieces, is_clients_turn });
+        });
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, inner) = (self.rest.len() as u64, self.inner.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
