@@ -1,0 +1,124 @@
+//! `_redirects`: what a site wants to be answered for paths that it does not have
+//! (<https://specs.ipfs.tech/http-gateways/web-redirects-file/>).
+
+mod rules;
+mod target;
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use bytes::BytesMut;
+use futures::TryStreamExt;
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, LOCATION};
+use http::request::Parts;
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::{ContentPath, Node, ObjectKind, Span, leads_nowhere};
+
+use super::answer::Answer;
+use super::name::Freshness;
+use super::payload::Payload;
+use super::request::{Format, GatewayRequest};
+use super::{content_type_of, etag, shown};
+use crate::body::header_text;
+use crate::error::refused;
+use crate::limits;
+use crate::router::AppState;
+use rules::{MAX_FILE_BYTES, Outcome, Rules};
+
+/// The name of the file in the root of a site.
+const FILE_NAME: &str = "_redirects";
+
+/// Why a file is of no use. It is the site that is at fault: its visitors are told, and nothing is logged.
+struct Unusable(String);
+
+/// The answer to a request for a path that could not be resolved because of `missing`: what the site says of it, where the
+/// site has an origin of its own, a file or page is asked for, and the path does not exist.
+///
+/// # Errors
+/// `missing`, where the site says nothing; else what keeps its answer from being made.
+pub(super) async fn or_missing(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    parts: &Parts,
+    missing: Error,
+) -> Result<Response> {
+    let may_apply = request.site.is_isolated() && request.format == Format::Deserialised && leads_nowhere(&missing);
+    if !may_apply {
+        return Err(missing);
+    }
+    let site = request.path.segments()[..request.root_segments].to_vec();
+    let root = ContentPath::new(*request.path.root(), site)?;
+    match find(&state.node, &root, request.below_root(), request.query).await? {
+        Ok(None) => Err(missing),
+        Ok(Some(Outcome::Redirect { status, location })) => {
+            let mut response = (status, [(LOCATION, header_text(&location))]).into_response();
+            if request.freshness != Freshness::Immutable {
+                request.freshness.tell(state, response.headers_mut());
+            }
+            Ok(response)
+        }
+        Ok(Some(Outcome::Content { status, segments })) => {
+            let path = segments.iter().fold(root, |path, segment| path.join(segment));
+            let request = GatewayRequest { path: Arc::new(path), ends_with_slash: true, ..request.clone() };
+            let object = state.node.resolve(request.path.clone()).await?.whole()?;
+            if status == StatusCode::OK {
+                return shown(state, &request, &parts.headers, object).await;
+            }
+            let ObjectKind::File(file) = &object.kind else {
+                let why = format!("could not use {FILE_NAME}: the page for {status}, {}, is not a file", request.path);
+                return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why));
+            };
+            limits::check_size(state, file.size())?;
+            let page = Payload::File(file.clone());
+            let mut answer = Answer::new(state, &request, &object, etag(&object, ""));
+            answer.set(CONTENT_TYPE, content_type_of(state, &object, &page, request.file_name()).await);
+            answer.whole(state, status, page).await
+        }
+        Err(Unusable(why)) => Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why)),
+    }
+}
+
+/// What the site at `root` says of `path` below it, which does not exist; `None` where it says nothing. `query` is the
+/// request's. The inner error is one of the file, for a 500.
+///
+/// # Errors
+/// When the file cannot be had although it may be there: as [`Node::resolve`] and [`Node::read`].
+async fn find(
+    node: &Node,
+    root: &ContentPath,
+    path: &[String],
+    query: Option<&str>,
+) -> Result<Result<Option<Outcome>, Unusable>> {
+    let object = match node.resolve(root.join(FILE_NAME)).await {
+        Ok(object) => object,
+        Err(error) if leads_nowhere(&error) => return Ok(Ok(None)),
+        Err(error) => return unreadable(error),
+    };
+    let ObjectKind::File(file) = object.kind else {
+        return Ok(Err(Unusable(format!("could not read {FILE_NAME}: it is not a file"))));
+    };
+    let unparsable = |error: Error| Unusable(format!("could not parse {FILE_NAME}: {error}"));
+    if file.size() > MAX_FILE_BYTES as u64 {
+        return Ok(Err(unparsable(rules::too_large())));
+    }
+    let pieces = node.read(&file, Span { start: 0, len: file.size() });
+    let text = match pieces.try_collect::<BytesMut>().await {
+        Ok(text) => text,
+        Err(error) => return unreadable(error),
+    };
+    Ok(match Rules::parse(&text) {
+        Ok(rules) => rules.apply(path, query).map_err(|error| Unusable(format!("could not use {FILE_NAME}: {error}"))),
+        Err(error) => Err(unparsable(error)),
+    })
+}
+
+/// A file of which blocks are missing or wrong is a fault of the site; everything else is one of this daemon.
+fn unreadable<T>(error: Error) -> Result<Result<T, Unusable>> {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::Unsupported => {
+            Ok(Err(Unusable(format!("could not read {FILE_NAME}: {error}"))))
+        }
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,202 @@
+//! The file format (<https://specs.ipfs.tech/http-gateways/web-redirects-file/#file-format>) and what its rules say of a path.
+//!
+//! Rules borrow the file's text and keep nothing else: parsing is one pass over at most [`MAX_FILE_BYTES`], and applying them
+//! is at most one more, so that a request costs the same bounded work whatever the file holds, without a cache that could
+//! hold somebody's files in memory. There is no pattern that backtracks: a segment of `from` takes one segment of the path,
+//! and an asterisk takes the rest.
+
+use std::collections::BTreeSet;
+use std::str::from_utf8;
+
+use http::StatusCode;
+use ipfrs_core::limits::MAX_PATH_SEGMENTS;
+use ipfrs_core::{Error, Result};
+use percent_encoding::percent_decode_str;
+
+use super::target::{self, Target, Values};
+
+/// The largest file that is read.
+pub(super) const MAX_FILE_BYTES: usize = 64 * 1024;
+
+/// What the rules of a site say of a path that does not exist there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The client is sent elsewhere.
+    Redirect {
+        /// 301, 302, 303, 307 or 308.
+        status: StatusCode,
+        /// The value of `Location`.
+        location: String,
+    },
+    /// Other content of the same site is the answer.
+    Content {
+        /// 200, or 404, 410 or 451 with a page that says so.
+        status: StatusCode,
+        /// Where the content is, below the root of the site; percent-decoded.
+        segments: Vec<String>,
+    },
+}
+
+/// The rules of a file, in their order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Rules<'a>(Vec<Rule<'a>>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Rule<'a> {
+    from: &'a str,
+    to: Target<'a>,
+    status: StatusCode,
+}
+
+impl<'a> Rules<'a> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the line and what is wrong with it, or the size of a file
+    /// that is too large.
+    pub(super) fn parse(file: &'a [u8]) -> Result<Self> {
+        if file.len() > MAX_FILE_BYTES {
+            return Err(too_large());
+        }
+        let file = file.strip_prefix("\u{feff}".as_bytes()).unwrap_or(file);
+        let lines = file.split(|byte| *byte == b'\n').enumerate();
+        let rules = lines.filter_map(|(index, line)| {
+            let located = |reason: String| Error::invalid(format!("line {}: {reason}", index + 1));
+            Rule::parse(line).map_err(located).transpose()
+        });
+        rules.collect::<Result<_>>().map(Self)
+    }
+
+    /// What the first rule that matches says. `path` is what was asked for below the root, percent-decoded and without
+    /// empty segments; `query` is the request's.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a rule that matches and leads nowhere.
+    pub(super) fn apply(&self, path: &[String], query: Option<&str>) -> Result<Option<Outcome>> {
+        let matching = self.0.iter().find_map(|rule| Some((rule, rule.values(path)?)));
+        let Some((rule, values)) = matching else { return Ok(None) };
+        let status = rule.status;
+        let outcome = if status.is_redirection() {
+            rule.to.location(&values, query).map(|location| Outcome::Redirect { status, location })
+        } else {
+            rule.to.segments(&values).map(|segments| Outcome::Content { status, segments })
+        };
+        outcome.map(Some).map_err(|reason| Error::invalid(format!("the rule for {}: {reason}", rule.from)))
+    }
+}
+
+/// The error of a file over [`MAX_FILE_BYTES`].
+pub(super) fn too_large() -> Error {
+    Error::invalid(format!("redirects file size cannot exceed {MAX_FILE_BYTES} bytes"))
+}
+
+impl<'a> Rule<'a> {
+    /// The rule of a line, if it has one.
+    fn parse(line: &'a [u8]) -> Result<Option<Self>, String> {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
+            return Ok(None);
+        }
+        let line = from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
+        let mut fields = line.split_whitespace();
+        let Some(from) = fields.next() else { return Ok(None) };
+        let to = fields.next().ok_or("missing 'to' path")?;
+        let status = fields.next();
+        if fields.next().is_some() {
+            return Err("must match format 'from to [status]'".to_owned());
+        }
+        check_from(from).map_err(|reason| format!("parsing 'from' {from:?}: {reason}"))?;
+        let to = Target::parse(to).map_err(|reason| format!("parsing 'to' {to:?}: {reason}"))?;
+        let status = status.map_or(Ok(StatusCode::MOVED_PERMANENTLY), parse_status)?;
+        Ok(Some(Self { from, to, status }))
+    }
+
+    /// What the placeholders of `from` stand for in `path`; `None` when it does not match.
+    fn values<'p>(&self, path: &'p [String]) -> Option<Values<'a, 'p>> {
+        let mut values = Values::default();
+        let mut rest = path;
+        for pattern in segments(self.from) {
+            let (segment, after) = rest.split_first()?;
+            if let Some(start) = pattern.strip_suffix('*') {
+                values.splat = rest;
+                values.splat_skip = starts_with(segment, start)?;
+                return Some(values);
+            }
+            match placeholder(pattern) {
+                Some(name) => values.named.push((name, segment)),
+                None if percent_decode_str(pattern).eq(segment.bytes()) => {}
+                None => return None,
+            }
+            rest = after;
+        }
+        rest.is_empty().then_some(values)
+    }
+}
+
+/// The segments of `from`. A slash at its end makes no difference, as it makes none at the end of what is asked for.
+fn segments(from: &str) -> impl Iterator<Item = &str> {
+    from.split('/').filter(|segment| !segment.is_empty())
+}
+
+/// The name of the placeholder that a segment of `from` is.
+fn placeholder(segment: &str) -> Option<&str> {
+    segment.strip_prefix(':').filter(|name| !name.is_empty())
+}
+
+/// How many bytes of `segment` are those that `start` stands for, if it starts with them.
+fn starts_with(segment: &str, start: &str) -> Option<usize> {
+    let mut bytes = segment.bytes();
+    percent_decode_str(start).all(|expected| bytes.next() == Some(expected)).then_some(())?;
+    let used = segment.len() - bytes.len();
+    segment.is_char_boundary(used).then_some(used)
+}
+
+fn check_from(from: &str) -> Result<(), String> {
+    if !from.starts_with('/') {
+        return Err("path must begin with '/'".to_owned());
+    }
+    match from.find('*') {
+        Some(first) if first + 1 < from.len() => {
+            return Err("the one asterisk must be at the end of the path".to_owned());
+        }
+        _ => {}
+    }
+    target::check_escapes(from)?;
+    if segments(from).nth(MAX_PATH_SEGMENTS).is_some() {
+        return Err(format!("more than {MAX_PATH_SEGMENTS} segments, which no path has"));
+    }
+    let mut seen = BTreeSet::new();
+    for name in segments(from).filter_map(placeholder) {
+        if name.ends_with('*') {
+            return Err(format!("a placeholder and an asterisk in one segment, :{name}"));
+        }
+        if !seen.insert(name) {
+            return Err(format!("placeholder :{name} is used more than once"));
+        }
+    }
+    if from.ends_with('*') && seen.contains(target::SPLAT) {
+        return Err("placeholder :splat is what the asterisk stands for".to_owned());
+    }
+    Ok(())
+}
+
+fn parse_status(status: &str) -> Result<StatusCode, String> {
+    if status.ends_with('!') {
+        return Err(format!("parsing status {status:?}: forced redirects (or \"shadowing\") are not supported"));
+    }
+    match status {
+        "200" => Ok(StatusCode::OK),
+        "301" => Ok(StatusCode::MOVED_PERMANENTLY),
+        "302" => Ok(StatusCode::FOUND),
+        "303" => Ok(StatusCode::SEE_OTHER),
+        "307" => Ok(StatusCode::TEMPORARY_REDIRECT),
+        "308" => Ok(StatusCode::PERMANENT_REDIRECT),
+        "404" => Ok(StatusCode::NOT_FOUND),
+        "410" => Ok(StatusCode::GONE),
+        "451" => Ok(StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS),
+        _ => Err(format!("status code {status} is not supported: use 200, 301, 302, 303, 307, 308, 404, 410 or 451")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The `to` of a rule, and what it becomes with the values of placeholders.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use form_urlencoded::parse as parse_query;
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// The name of the placeholder that stands for what an asterisk took.
+pub(super) const SPLAT: &str = "splat";
+
+/// The longest URL or path that a rule may lead to. A `to` of some kilobytes with a placeholder in every other character
+/// would otherwise become megabytes.
+const MAX_TARGET_BYTES: usize = 8 * 1024;
+
+/// Schemes of absolute URLs that a site may lead to.
+const SCHEMES: [&str; 4] = ["http://", "https://", "ipfs://", "ipns://"];
+
+/// What means nothing but itself anywhere in a URL.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What means nothing but itself in a path (RFC 3986, `pchar`).
+const PATH_CHAR: &AsciiSet = &UNRESERVED
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'@');
+
+/// What the placeholders of a rule stand for in a path.
+#[derive(Debug, Default)]
+pub(super) struct Values<'r, 'p> {
+    /// Names and values, in the order of `from`.
+    pub(super) named: Vec<(&'r str, &'p str)>,
+    /// The segments that the asterisk took.
+    pub(super) splat: &'p [String],
+    /// How many bytes of the first of them stand before the asterisk.
+    pub(super) splat_skip: usize,
+}
+
+impl<'p> Values<'_, 'p> {
+    /// The value of the longest name that `text` starts with, and the length of the name.
+    fn longest(&self, text: &str) -> Option<(usize, Value<'p>)> {
+        let named = self.named.iter().filter(|(name, _)| text.starts_with(name));
+        let named = named.max_by_key(|(name, _)| name.len()).map(|(name, value)| (name.len(), Value::One(value)));
+        let splat = text.starts_with(SPLAT).then_some((SPLAT.len(), Value::Splat(self.splat, self.splat_skip)));
+        match (named, splat) {
+            (Some(named), Some(splat)) => Some(if named.0 >= splat.0 { named } else { splat }),
+            (named, splat) => named.or(splat),
+        }
+    }
+}
+
+/// What a placeholder stands for: one segment, or those from an asterisk on.
+#[derive(Clone, Copy)]
+enum Value<'p> {
+    One(&'p str),
+    Splat(&'p [String], usize),
+}
+
+impl<'p> Value<'p> {
+    /// The segments.
+    fn segments(self) -> impl Iterator<Item = &'p str> {
+        let (one, many, skip) = match self {
+            Self::One(value) => (Some(value), [].as_slice(), 0),
+            Self::Splat(many, skip) => (None, many, skip),
+        };
+        let cut = move |(index, segment): (usize, &'p String)| &segment[if index == 0 { skip } else { 0 }..];
+        one.into_iter().chain(many.iter().enumerate().map(cut))
+    }
+}
+
+/// Text of a `to`, or a value in it.
+enum Piece<'a, 'p> {
+    Text(&'a str),
+    Value(Value<'p>),
+}
+
+/// The `to` of a rule: a path from the root of the site, or an absolute URL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Target<'a>(&'a str);
+
+impl<'a> Target<'a> {
+    pub(super) fn parse(to: &'a str) -> Result<Self, String> {
+        let is_absolute =
+            |scheme: &&str| to.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+        if !to.starts_with('/') && !SCHEMES.iter().any(is_absolute) {
+            return Err("neither a path that begins with '/' nor a URL of http, https, ipfs or ipns".to_owned());
+        }
+        if to.chars().any(char::is_control) {
+            return Err("a control character in a URL".to_owned());
+        }
+        check_escapes(to)?;
+        Ok(Self(to))
+    }
+
+    /// The value of `Location`. The parameters of `query` are handed on, and win over those of the rule.
+    pub(super) fn location(self, values: &Values<'_, '_>, query: Option<&str>) -> Result<String, String> {
+        let mut url = String::with_capacity(self.0.len());
+        let mut part = if self.0.starts_with('/') { Part::Path } else { Part::Host };
+        for piece in self.pieces(values) {
+            match piece {
+                Piece::Text(text) => {
+                    url.extend(utf8_percent_encode(text, CONTROLS));
+                    part = part.after(text);
+                }
+                Piece::Value(value) => {
+                    for (index, segment) in value.segments().enumerate() {
+                        url.push_str(if index == 0 { "" } else { "/" });
+                        url.extend(utf8_percent_encode(segment, part.kept()));
+                    }
+                }
+            }
+            check_length(url.len())?;
+        }
+        Ok(match query {
+            Some(query) if !query.is_empty() => with_query(&url, query),
+            _ => url,
+        })
+    }
+
+    /// The segments of the path below the root of the site, percent-decoded; what stands behind a `?` or `#` is no part of
+    /// it.
+    pub(super) fn segments(self, values: &Values<'_, '_>) -> Result<Vec<String>, String> {
+        if !self.0.starts_with('/') {
+            return Err("content that is served under another URL must be of the same site: use a path".to_owned());
+        }
+        let path = Self(self.0.split(['?', '#']).next().unwrap_or_default());
+        let (mut segments, mut current, mut length) = (Vec::new(), Vec::new(), 0);
+        for piece in path.pieces(values) {
+            match piece {
+                Piece::Text(text) => {
+                    for (index, part) in text.split('/').enumerate() {
+                        if index > 0 {
+                            segments.push(std::mem::take(&mut current));
+                        }
+                        current.extend(percent_decode_str(part));
+                    }
+                    length += text.len();
+                }
+                Piece::Value(value) => {
+                    for (index, segment) in value.segments().enumerate() {
+                        if index > 0 {
+                            segments.push(std::mem::take(&mut current));
+                        }
+                        current.extend(segment.bytes());
+                        length += segment.len() + 1;
+                    }
+                }
+            }
+            check_length(length)?;
+        }
+        segments.push(current);
+        let named = segments.into_iter().filter(|segment| !segment.is_empty()).map(String::from_utf8);
+        named.collect::<Result<_, _>>().map_err(|_| "it leads to a path that is not UTF-8".to_owned())
+    }
+
+    /// The text with its placeholders replaced, in order. Values are not looked into again.
+    fn pieces<'p>(self, values: &Values<'_, 'p>) -> impl Iterator<Item = Piece<'a, 'p>> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            if let Some((length, value)) = rest.strip_prefix(':').and_then(|name| values.longest(name)) {
+                rest = &rest[1 + length..];
+                return Some(Piece::Value(value));
+            }
+            // Up to the next colon that may begin a placeholder; the first character is none.
+            let skip = rest.chars().next()?.len_utf8();
+            let end = rest[skip..].find(':').map_or(rest.len(), |colon| skip + colon);
+            let (text, after) = rest.split_at(end);
+            rest = after;
+            Some(Piece::Text(text))
+        })
+    }
+}
+
+/// The part of a URL that the next value stands in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Before the path of an absolute URL.
+    Host,
+    Path,
+    /// Behind a `?` or `#`.
+    Query,
+}
+
+impl Part {
+    /// The part behind `text`, which stands in this one.
+    fn after(self, text: &str) -> Self {
+        let text = text.split_once("://").map_or(text, |(_, rest)| rest);
+        match self {
+            _ if text.contains(['?', '#']) => Self::Query,
+            Self::Host if text.contains('/') => Self::Path,
+            part => part,
+        }
+    }
+
+    /// What a value keeps unencoded there: nothing that could end the part, or that means something in it.
+    fn kept(self) -> &'static AsciiSet {
+        if self == Self::Path { PATH_CHAR } else { UNRESERVED }
+    }
+}
+
+/// `url` with the parameters of `query`, in place of its own of the same names.
+fn with_query(url: &str, query: &str) -> String {
+    let (url, fragment) = url.split_once('#').map_or((url, None), |(url, fragment)| (url, Some(fragment)));
+    let (base, own) = url.split_once('?').unwrap_or((url, ""));
+    let given: BTreeSet<Cow<'_, str>> = parse_query(query.as_bytes()).map(|(name, _)| name).collect();
+    let is_kept = |pair: &&str| parse_query(pair.as_bytes()).all(|(name, _)| !given.contains(&name));
+    let own = own.split('&').filter(|pair| !pair.is_empty()).filter(is_kept);
+    let parameters: Vec<&str> = own.chain([query]).collect();
+    let fragment = fragment.map(|fragment| format!("#{fragment}")).unwrap_or_default();
+    format!("{base}?{}{fragment}", parameters.join("&"))
+}
+
+fn check_length(bytes: usize) -> Result<(), String> {
+    if bytes > MAX_TARGET_BYTES {
+        return Err(format!("it leads to a URL of more than {MAX_TARGET_BYTES} bytes"));
+    }
+    Ok(())
+}
+
+/// A `%` that is followed by two digits is an escape; nothing else may be.
+pub(super) fn check_escapes(text: &str) -> Result<(), String> {
+    let is_escape = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    match text.split('%').skip(1).find(|rest| !is_escape(rest)) {
+        Some(rest) => {
+            Err(format!("invalid escape %{}: write %25 for a percent sign", rest.chars().take(2).collect::<String>()))
+        }
+        None => Ok(()),
+    }
+}
