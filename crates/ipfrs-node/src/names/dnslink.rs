@@ -218,7 +218,7 @@ async fn texts_of(name: &Name, upstreams: &[Upstream], deadline: Instant) -> Res
         let error = match timeout_at(Instant::now() + share, upstream.texts(name)).await {
             Ok(Ok(texts)) => return Ok(texts),
             Ok(Err(error)) => error,
-            Err(_) => Error::new(ErrorKind::Timeout, format!("{} did not answer in time", upstream.address())),
+            Err(_) => Error::new(ErrorKind::Timeout, format!("{} did not answer in time", upstream.address)),
         };
         tracing::debug!(%name, %error, "a resolver failed");
         failure = Some(error);

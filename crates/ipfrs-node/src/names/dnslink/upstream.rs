@@ -95,45 +95,43 @@ impl fmt::Display for Address {
 
 /// A resolver that can be asked.
 #[derive(Debug)]
-pub(super) enum Upstream {
+pub(super) struct Upstream {
+    /// What is asked, for people.
+    pub(super) address: Address,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
     System(System),
-    Server { address: Address, resolver: TokioResolver },
-    Https { address: Address, client: Https },
+    Server(Box<TokioResolver>),
+    Https(Https),
 }
 
 impl Upstream {
     /// `time_limit` is that of one lookup.
     pub(super) fn new(address: &Address, time_limit: Duration) -> Result<Self> {
-        Ok(match address {
-            Address::System => Self::System(System::new(time_limit)),
+        let way = match address {
+            Address::System => Way::System(System::new(time_limit)),
             Address::Server(server) => {
                 let mut config = NameServerConfig::udp_and_tcp(server.ip());
                 config.connections.iter_mut().for_each(|connection| connection.port = server.port());
                 let config = ResolverConfig::from_name_servers(vec![config]);
-                let resolver = resolver(config, time_limit, address)?;
-                Self::Server { address: address.clone(), resolver }
+                Way::Server(Box::new(resolver(config, time_limit, address)?))
             }
-            Address::Https(url) => Self::Https { address: address.clone(), client: Https::new(url.clone())? },
-        })
+            Address::Https(url) => Way::Https(Https::new(url.clone())?),
+        };
+        Ok(Self { address: address.clone(), way })
     }
 
     /// The TXT records of `name`, which is fully qualified.
     pub(super) async fn texts(&self, name: &Name) -> Result<Texts> {
-        match self {
-            Self::System(system) => ask(&*system.resolver().await?, name, &Address::System).await,
-            Self::Server { address, resolver } => ask(resolver, name, address).await,
-            Self::Https { address, client } => {
-                client.texts(name).await.map_err(|e| Error::new(e.kind(), format!("{address}: {e}")))
-            }
-        }
-    }
-
-    /// What is asked, for people.
-    pub(super) fn address(&self) -> &Address {
-        match self {
-            Self::System(_) => &Address::System,
-            Self::Server { address, .. } | Self::Https { address, .. } => address,
-        }
+        let texts = match &self.way {
+            Way::System(system) => ask(&*system.resolver().await?, name).await,
+            Way::Server(resolver) => ask(resolver, name).await,
+            Way::Https(client) => client.texts(name).await,
+        };
+        texts.map_err(|e| Error::new(e.kind(), format!("{}: {e}", self.address)))
     }
 }
 
@@ -151,7 +149,7 @@ pub(super) fn resolver(config: ResolverConfig, time_limit: Duration, address: &A
     builder.build().map_err(|e| Error::internal(format!("{address} cannot be asked: {e}")))
 }
 
-async fn ask(resolver: &TokioResolver, name: &Name, address: &Address) -> Result<Texts> {
+async fn ask(resolver: &TokioResolver, name: &Name) -> Result<Texts> {
     let error = match resolver.txt_lookup(name.clone()).await {
         Ok(lookup) => return Ok(Texts::of(lookup.answers())),
         Err(error) => error,
@@ -162,5 +160,5 @@ async fn ask(resolver: &TokioResolver, name: &Name, address: &Address) -> Result
         return Ok(none);
     }
     let kind = if matches!(error, NetError::Timeout) { ErrorKind::Timeout } else { ErrorKind::Unavailable };
-    Err(Error::new(kind, format!("{address}: {error}")))
+    Err(Error::new(kind, error.to_string()))
 }
