@@ -14,7 +14,7 @@ use tower::Service as _;
 use super::hosts::{Place, Visit};
 use super::request::{normalised, segments};
 use super::site::Site;
-use super::{IPNS_ROUTE, ROUTE, serve_site, subdomain};
+use super::{IPNS_ROUTE, ROUTE, cors, serve_site, subdomain};
 use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
@@ -29,9 +29,9 @@ const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 /// Answers a request to such a host. `router` is the daemon's.
 pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, request: Request) -> Response {
     match decide(&state, &visit, request.uri(), request.method()).await {
-        Ok(Decision::Daemon) => match router.call(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
+        Ok(Decision::Daemon) => match state.ready.get(&state, &request) {
+            Some(response) => response,
+            None => router.call(request).await.unwrap_or_else(|never| match never {}),
         },
         Ok(Decision::Site(site)) => serve_site(state, site, request).await,
         Ok(Decision::Moved(namespace, location)) => {
@@ -43,8 +43,10 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, re
     }
 }
 
-async fn observed(state: AppState, route: &str, request: Request, response: Response) -> Response {
+async fn observed(state: AppState, route: &str, request: Request, mut response: Response) -> Response {
     let family = state.metrics.family(route, request.method());
+    // A page that may read content may follow the way there.
+    cors::add(response.headers_mut());
     metrics::observed(&state, family, request, async |_| response).await
 }
 
@@ -74,11 +76,11 @@ async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> 
                 return Err(not_served(visit, path));
             }
             match subdomain::root_of(&state.node, *namespace, id).await? {
-                subdomain::Root::Here(id) => {
-                    Ok(Decision::Site(Site::subdomain(*namespace, &id, gateway.clone(), config.deserialized)))
-                }
-                subdomain::Root::Moved(label) => {
+                subdomain::Root::Moved(label) if is_read(method) => {
                     Ok(Decision::Moved(*namespace, location(visit, &label, *namespace, gateway, path, uri.query())))
+                }
+                subdomain::Root::Here(id) | subdomain::Root::Moved(id) => {
+                    Ok(Decision::Site(Site::subdomain(*namespace, &id, gateway.clone(), config.deserialized)))
                 }
             }
         }
@@ -93,11 +95,11 @@ async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> 
 async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri, method: &Method) -> Result<Decision> {
     let path = uri.path();
     if let Some(namespace) = Namespace::of_path(path).filter(|namespace| config.paths.contains(namespace)) {
-        // Browsers ask whether they may ask, and follow no redirect then.
-        if config.subdomains && matches!(*method, Method::GET | Method::HEAD) {
-            if let Some(location) = isolated(state, visit, config, namespace, uri).await? {
-                return Ok(Decision::Moved(namespace, location));
-            }
+        if config.subdomains
+            && is_read(method)
+            && let Some(location) = isolated(state, visit, config, namespace, uri).await?
+        {
+            return Ok(Decision::Moved(namespace, location));
         }
         return Ok(Decision::Site(Site::paths(config.deserialized)));
     }
@@ -157,6 +159,11 @@ async fn website(state: &AppState, visit: &Visit, deserialized: bool) -> Result<
 
 fn not_served(visit: &Visit, path: &str) -> Error {
     Error::not_found(format!("{path} is not served at {}", visit.name))
+}
+
+/// Whether a request may be redirected: browsers ask whether they may ask (OPTIONS), and follow no redirect then.
+fn is_read(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
 }
 
 fn is_below(path: &str, route: &str) -> bool {

@@ -15,6 +15,14 @@ pub(super) fn is_without_root(path: &str) -> bool {
     matches!(path, "/ipfs" | "/ipfs/" | "/ipns" | "/ipns/")
 }
 
+/// The path that is meant by one that names two namespaces: `/ipfs/ipns/{name}`, as if `/ipfs` were where all is mounted.
+pub(super) fn meant(path: &str, query: Option<&str>) -> Option<Response> {
+    let meant = path.strip_prefix("/ipfs").filter(|rest| rest.starts_with("/ipfs/") || rest.starts_with("/ipns/"))?;
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    let location = header_text(&format!("{}{query}", normalised(meant)));
+    Some((StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response())
+}
+
 /// 301 to the path that the link in the query leads to.
 ///
 /// # Errors
