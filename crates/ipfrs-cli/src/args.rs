@@ -1,6 +1,8 @@
 //! The command line: what can be typed.
 
 mod dag;
+mod key;
+mod name;
 mod pin;
 mod repo;
 mod value;
@@ -12,6 +14,8 @@ use clap_complete::Shell;
 use ipfrs_interface::{Chunker, Profile};
 
 pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
+pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
+pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
 pub(crate) use self::repo::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
 
@@ -65,6 +69,14 @@ pub(crate) enum Command {
     /// Say what is to stay when garbage is collected
     #[command(subcommand)]
     Pin(PinCommand),
+    /// Make, list and move the keys that names are published with
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// Publish names (IPNS), and see where they lead
+    #[command(subcommand)]
+    Name(NameCommand),
+    /// Print what a path or a name leads to
+    Resolve(ResolveArgs),
     /// Collect garbage, and check and measure the repo
     #[command(subcommand)]
     Repo(RepoCommand),

@@ -7,7 +7,9 @@ mod config;
 mod dag;
 mod gateway;
 mod get;
+mod key;
 mod ls;
+mod name;
 mod pin;
 mod repo;
 mod stage;
@@ -16,7 +18,7 @@ use anyhow::Result;
 use clap::CommandFactory;
 
 use crate::api::Api;
-use crate::args::{Cli, Command, Globals};
+use crate::args::{Cli, Command, Globals, KeyCommand};
 use crate::output::Output;
 use crate::runtime;
 use crate::session::Session;
@@ -35,6 +37,10 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Get(args) => with_api(&globals, "get", async |api| get::run(api, &args, &mut out).await),
         Command::Ls(args) => with_api(&globals, "ls", async |api| ls::run(api, &args, &mut out).await),
         Command::Pin(command) => with_api(&globals, "pin", async |api| pin::run(api, command, &mut out).await),
+        Command::Key(KeyCommand::Export(args)) => key::export(&globals, &args, &mut out),
+        Command::Key(command) => with_api(&globals, "key", async |api| key::run(api, command, &mut out).await),
+        Command::Name(command) => with_api(&globals, "name", async |api| name::run(api, command, &mut out).await),
+        Command::Resolve(args) => with_api(&globals, "resolve", async |api| name::resolve(api, &args, &mut out).await),
         Command::Repo(command) => with_api(&globals, "repo", async |api| repo::run(api, command, &mut out).await),
         Command::Block(command) => with_api(&globals, "block", async |api| block::run(api, command, &mut out).await),
         Command::Dag(command) => with_api(&globals, "dag", async |api| dag::run(api, command, &mut out).await),

@@ -1,0 +1,130 @@
+//! `key gen|list|rename|rm|import|export`.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use ipfrs_interface::{KeyFormat, export_key};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::api::{Api, Query};
+use crate::args::{Globals, KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
+use crate::multipart::{Source, Upload};
+use crate::output::{Output, printable};
+use crate::session;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Key {
+    name: String,
+    id: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Keys {
+    #[serde(rename = "Keys")]
+    keys: Vec<Key>,
+}
+
+pub(super) async fn run(api: &Api, command: KeyCommand, out: &mut Output) -> Result<()> {
+    match command {
+        KeyCommand::Gen(args) => generate(api, &args, out).await,
+        KeyCommand::Import(args) => import(api, &args, out).await,
+        KeyCommand::Rename(args) => rename(api, &args, out).await,
+        KeyCommand::List(args) => list(api, "key/list", query(&args.encoding), args.long, out).await,
+        KeyCommand::Rm(args) => list(api, "key/rm", query(&args.encoding).with_args(&args.names), args.long, out).await,
+        KeyCommand::Export(_) => bail!("a private key is not given out by a daemon"),
+    }
+}
+
+fn query(encoding: &KeyEncoding) -> Query {
+    Query::new().with_some("ipns-base", encoding.ipns_base.as_ref())
+}
+
+async fn generate(api: &Api, args: &KeyGenArgs, out: &mut Output) -> Result<()> {
+    let query = query(&args.encoding).with("arg", &args.name).with("type", &args.key_type).with_some("size", args.size);
+    let key: Key = api.call("key/gen", query, None).await?.whole().await?;
+    if out.is_json() { out.object(&key) } else { out.line(&key.id) }
+}
+
+async fn import(api: &Api, args: &KeyImportArgs, out: &mut Output) -> Result<()> {
+    let query = query(&args.encoding).with("arg", &args.name).with("format", &args.format);
+    let query = query.with("allow-any-key-type", args.allow_any_key_type);
+    let mut upload = Upload::start(Source::of(std::slice::from_ref(&args.file), false)?, false);
+    let answer = api.call("key/import", query, Some(&mut upload)).await.map_err(|error| upload.explain(error))?;
+    let key: Key = answer.whole().await?;
+    if out.is_json() { out.object(&key) } else { out.line(&key.id) }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Renamed {
+    was: String,
+    now: String,
+    id: String,
+    overwrite: bool,
+}
+
+async fn rename(api: &Api, args: &KeyRenameArgs, out: &mut Output) -> Result<()> {
+    let query = query(&args.encoding).with("arg", &args.from).with("arg", &args.to).with("force", args.force);
+    let renamed: Renamed = api.call("key/rename", query, None).await?.whole().await?;
+    if out.is_json() {
+        return out.object(&renamed);
+    }
+    let end = if renamed.overwrite { " with overwriting" } else { "" };
+    out.line(&format!("Key {} renamed to {}{end}", renamed.id, printable(&renamed.now)))
+}
+
+async fn list(api: &Api, command: &str, query: Query, with_ids: bool, out: &mut Output) -> Result<()> {
+    let Keys { keys } = api.call(command, query, None).await?.whole().await?;
+    let width = keys.iter().map(|key| key.id.len()).max().unwrap_or_default();
+    for key in keys {
+        match (out.is_json(), with_ids) {
+            (true, _) => out.object(&key)?,
+            (false, true) => out.line(&format!("{:width$} {}", key.id, printable(&key.name)))?,
+            (false, false) => out.line(&printable(&key.name))?,
+        }
+    }
+    Ok(())
+}
+
+/// Exports read the repo itself, whether a daemon runs or not: no private key goes over HTTP.
+pub(super) fn export(globals: &Globals, args: &KeyExportArgs, out: &mut Output) -> Result<()> {
+    if globals.api.is_some() {
+        bail!("private keys are not given out over the API: export on the machine that has the repo, without --api");
+    }
+    let key = export_key(&session::repo(globals)?, &args.name, args.format)?;
+    if args.output.as_deref() == Some(Path::new("-")) {
+        return out.bytes(&key);
+    }
+    let extension = match args.format {
+        KeyFormat::Protobuf => "key",
+        KeyFormat::Pem => "pem",
+    };
+    let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.{extension}", args.name)));
+    write_private(&path, &key)?;
+    if out.is_json() {
+        return out.object(&json!({ "path": path }));
+    }
+    out.line(&format!("saved {}", printable(&path.display().to_string())))
+}
+
+/// Writes a file that was not there: with another file's permissions others could read the key.
+fn write_private(path: &Path, key: &[u8]) -> Result<()> {
+    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            bail!("{} is there already: remove it, or save elsewhere with -o", path.display())
+        }
+        Err(e) => return Err(anyhow!("cannot write {}: {e}", path.display())),
+    };
+    let written = file.write_all(key).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // Half a key is of no use to anybody.
+        let _ = fs::remove_file(path);
+    }
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
