@@ -1,0 +1,218 @@
+//! `key/gen`, `key/import`, `key/list`, `key/rename`, `key/rm`, `key/sign`, `key/verify`, and the files that keys are in.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use ipfrs_node::{KeyFormat, export_key};
+use serde_json::{Value, json};
+
+use crate::harness::{TestGateway, rpc_failure};
+use crate::multipart::Form;
+
+/// Keys that Kubo 0.44 exported, with the IDs that it gave them.
+const ED25519: &str = include_str!("../../../crates/ipfrs-ipns/tests/keys/ed25519.pem");
+const ED25519_ID: &str = "k51qzi5uqu5dm0wsiwt328k2m7h2157b3kl5lkurq7xmg9flhqynqam2ymkxj4";
+const RSA: &[u8] = include_bytes!("../../../crates/ipfrs-ipns/tests/keys/rsa.protobuf");
+const RSA_ID: &str = "k2k4r8p4ggykdzhp5n3pq65gl6tf07kiel69y5m67yv8g99inck0natf";
+const ECDSA: &str = include_str!("../../../crates/ipfrs-ipns/tests/keys/ecdsa.pem");
+
+/// The names of all keys.
+async fn names(gateway: &TestGateway) -> Vec<String> {
+    let keys = gateway.rpc_json("key/list").await["Keys"].take();
+    keys.as_array().unwrap().iter().map(|key| key["Name"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn import(gateway: &TestGateway, query: &str, key: impl Into<bytes::Bytes>) -> Result<Value, String> {
+    let response = gateway.post_form(&format!("key/import?{query}"), Form::new().file("key", key.into())).await;
+    if response.status() == 200 { Ok(response.json().await.unwrap()) } else { Err(rpc_failure(response).await) }
+}
+
+/// The message of a command that fails.
+async fn failure(gateway: &TestGateway, command: &str) -> String {
+    rpc_failure(gateway.rpc(command).send().await.unwrap()).await
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_made_listed_renamed_and_removed_and_survive_a_restart() {
+    let gateway = TestGateway::start().await;
+    let own = gateway.rpc_json("id").await["ID"].take();
+    assert_eq!(gateway.rpc_json("key/list?ipns-base=b58mh").await, json!({"Keys": [{"Name": "self", "Id": own}]}));
+    let made = gateway.rpc_json("key/gen?arg=b").await;
+    assert!(made["Name"] == "b" && made["Id"].as_str().unwrap().starts_with("k51"), "{made}");
+    let rsa = gateway.rpc_json("key/gen?arg=a&type=rsa&size=2048&ipns-base=b58mh").await;
+    assert!(rsa["Id"].as_str().unwrap().starts_with("Qm"), "{rsa}");
+    let secp256k1 = gateway.rpc_json("key/gen?arg=c%20%C3%BC&type=secp256k1&ipns-base=base32").await;
+    assert!(secp256k1["Id"].as_str().unwrap().starts_with("bafz"), "{secp256k1}");
+    let repo = gateway.stop().await;
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(names(&gateway).await, ["self", "a", "b", "c ü"], "after a restart");
+    let renamed = gateway.rpc_json("key/rename?arg=b&arg=d").await;
+    assert_eq!(renamed, json!({"Was": "b", "Now": "d", "Id": made["Id"], "Overwrite": false}));
+    let message = failure(&gateway, "key/rename?arg=d&arg=a").await;
+    assert_eq!(message, "key with name 'a' already exists");
+    let renamed = gateway.rpc_json("key/rename?arg=d&arg=a&force=true").await;
+    assert_eq!((&renamed["Id"], &renamed["Overwrite"]), (&made["Id"], &json!(true)));
+    assert_eq!(names(&gateway).await, ["self", "a", "c ü"]);
+    let message = failure(&gateway, "key/rm?arg=a&arg=none").await;
+    assert!(message.contains("no key named none") && names(&gateway).await.len() == 3, "all or none: {message}");
+    assert_eq!(gateway.rpc_json("key/rm?arg=a").await, json!({"Keys": [{"Name": "a", "Id": made["Id"]}]}));
+    assert_eq!(names(&gateway).await, ["self", "c ü"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_types_and_sizes_that_no_key_has_are_refused_and_change_nothing() {
+    let gateway = TestGateway::start().await;
+    gateway.rpc_json("key/gen?arg=taken").await;
+    let long = "n".repeat(129);
+    for (command, says) in [
+        ("key/gen?arg=taken", "key with name 'taken' already exists"),
+        ("key/gen?arg=self", "cannot create key with name 'self'"),
+        ("key/gen?arg=", "it is empty"),
+        ("key/gen?arg=..%2F..%2Fidentity.key", "slash"),
+        ("key/gen?arg=a%00", "control character"),
+        (&format!("key/gen?arg={long}"), "128 bytes"),
+        ("key/gen?arg=x&type=dsa", "unrecognized key type: dsa"),
+        ("key/gen?arg=x&type=ecdsa", "unrecognized key type: ecdsa"),
+        ("key/gen?arg=x&size=2048", "invalid key size 2048: ed25519 keys are always 256 bits"),
+        ("key/gen?arg=x&type=rsa&size=1024", "RSA keys have 2048"),
+        ("key/gen?arg=x&ipns-base=base3", "base3"),
+        ("key/rename?arg=self&arg=x", "cannot rename key with name 'self'"),
+        ("key/rename?arg=taken&arg=self&force=true", "cannot overwrite key with name 'self'"),
+        ("key/rename?arg=none&arg=x", "no key named none was found"),
+        ("key/rm?arg=self", "cannot remove key with name 'self'"),
+        ("key/rm?arg=taken%2F", "slash"),
+    ] {
+        let message = failure(&gateway, command).await;
+        assert!(message.contains(says), "{command}: {message}");
+    }
+    assert_eq!(names(&gateway).await, ["self", "taken"]);
+    for command in ["key/gen", "key/rename?arg=taken", "key/rm", "key/import?arg=x"] {
+        assert_eq!(gateway.rpc(command).send().await.unwrap().status(), 400, "{command}");
+    }
+    // No key leaves over HTTP.
+    assert_eq!(gateway.rpc("key/export?arg=taken").send().await.unwrap().status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_kubo_are_imported_under_their_ids_and_exported_as_they_were() {
+    let gateway = TestGateway::start().await;
+    let pem = import(&gateway, "arg=ed&format=pem-pkcs8-cleartext", ED25519).await.unwrap();
+    assert_eq!(pem, json!({"Name": "ed", "Id": ED25519_ID}));
+    let protobuf = import(&gateway, "arg=rsa&ipns-base=b58mh", RSA).await.unwrap();
+    assert_eq!(protobuf["Id"], "QmdkSW3puHawXos7BUnVeg7wmUtF4fHQsJUavDKFQjRK8e");
+    assert_eq!(gateway.rpc_json("key/ls").await["Keys"][2], json!({"Name": "rsa", "Id": RSA_ID}));
+    let repo = gateway.repo().path();
+    assert_eq!(export_key(repo, "ed", KeyFormat::Pem).unwrap().as_slice(), ED25519.as_bytes());
+    assert_eq!(export_key(repo, "rsa", KeyFormat::Protobuf).unwrap().as_slice(), RSA);
+    for name in ["self", "none", "../identity"] {
+        assert!(export_key(repo, name, KeyFormat::Pem).is_err(), "{name}");
+    }
+    for (query, key, says) in [
+        ("arg=ed", RSA, "already exists"),
+        ("arg=x", ED25519.as_bytes(), "pem-pkcs8-cleartext"),
+        ("arg=x&format=pem-pkcs8-cleartext", RSA, "PEM block not found"),
+        ("arg=x&format=pem-pkcs8-cleartext", ECDSA.as_bytes(), "allow-any-key-type"),
+        ("arg=x&format=jwk", RSA, "unrecognized key format: jwk"),
+        ("arg=x", &RSA[..700], "private key"),
+        ("arg=x", &[0; 65 * 1024], "65536 bytes"),
+        ("arg=self", RSA, "cannot import key with name 'self'"),
+    ] {
+        let message = import(&gateway, query, bytes::Bytes::copy_from_slice(key)).await.unwrap_err();
+        assert!(message.contains(says), "{query}: {message}");
+    }
+    import(&gateway, "arg=any&format=pem-pkcs8-cleartext&allow-any-key-type=true", ECDSA).await.unwrap();
+    assert_eq!(names(&gateway).await, ["self", "any", "ed", "rsa"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_owner_can_read_keys_and_keys_that_others_can_read_are_not_used() {
+    let gateway = TestGateway::start().await;
+    gateway.rpc_json("key/gen?arg=key").await;
+    gateway.rpc_json("key/gen?arg=other").await;
+    let repo = gateway.repo().path().to_owned();
+    let directory = repo.join("keystore");
+    assert_eq!((mode(&directory), mode(&repo.join("identity.key"))), (0o700, 0o600));
+    // As Kubo names them, so that a keystore can be copied: the name in base32.
+    let file = directory.join("key_nnsxs");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no drafts stay behind");
+    assert_eq!(mode(&file), 0o600);
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+    let message = failure_of(&gateway, "key/rename?arg=key&arg=new").await;
+    assert!(message.contains("0640") && message.contains("chmod 600") && message.contains("key_nnsxs"), "{message}");
+    assert_eq!(names(&gateway).await, ["self", "other"]);
+    fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
+    assert_eq!(names(&gateway).await, ["self", "key", "other"]);
+    // One damaged file does not hide the others.
+    fs::write(directory.join("key_mfrgg"), "no key").unwrap();
+    fs::set_permissions(directory.join("key_mfrgg"), Permissions::from_mode(0o600)).unwrap();
+    fs::write(directory.join("README"), "not a key's file").unwrap();
+    assert_eq!(names(&gateway).await, ["self", "key", "other"]);
+    let message = failure(&gateway, "key/rm?arg=abc").await;
+    assert!(message.contains("key_mfrgg"), "{message}");
+}
+
+/// The message of a command that is refused.
+async fn failure_of(gateway: &TestGateway, command: &str) -> String {
+    let response = gateway.rpc(command).send().await.unwrap();
+    assert_eq!(response.status(), 403);
+    let error: Value = response.json().await.unwrap();
+    error["Message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_repo_lists_keys_and_changes_none() {
+    let gateway = TestGateway::start().await;
+    gateway.rpc_json("key/gen?arg=key").await;
+    let repo = gateway.stop().await;
+    let gateway = TestGateway::start_on(repo, |config| config.store.read_only = true).await;
+    for command in ["key/gen?arg=x", "key/rename?arg=key&arg=x", "key/rm?arg=key", "name/publish?arg=bafkqaaa"] {
+        let message = failure_of(&gateway, command).await;
+        assert!(message.contains("read-only"), "{command}: {message}");
+    }
+    assert_eq!(names(&gateway).await, ["self", "key"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_signed_and_verified_as_kubo_does() {
+    let gateway = TestGateway::start().await;
+    import(&gateway, "arg=ed&format=pem-pkcs8-cleartext", ED25519).await.unwrap();
+    let message = || Form::new().file("data", "message");
+    let signed = gateway.post_form("key/sign?key=ed", message()).await;
+    let signed: Value = signed.json().await.unwrap();
+    assert_eq!(signed["Key"], json!({"Name": "ed", "Id": ED25519_ID}));
+    // Made by Kubo 0.44 with this key.
+    assert_eq!(signed["Signature"], include_str!("keys/message.signature").trim());
+    let signature = signed["Signature"].as_str().unwrap();
+    // By name, by ID in any form, and by somebody else who has the ID only.
+    let other = TestGateway::start().await;
+    let peer_id = "12D3KooWRbP2LQv7fwR3AZ5QCSEQ8iGSiEra9TU9epkpNY7ZaCA3";
+    for (gateway, key, name) in [
+        (&gateway, "ed", "ed"),
+        (&gateway, ED25519_ID, "ed"),
+        (&gateway, peer_id, "ed"),
+        (&other, ED25519_ID, ""),
+        (&other, peer_id, ""),
+    ] {
+        let verify = format!("key/verify?key={key}&signature={signature}");
+        let verified: Value = gateway.post_form(&verify, message()).await.json().await.unwrap();
+        assert_eq!(verified, json!({"Key": {"Name": name, "Id": ED25519_ID}, "SignatureValid": true}), "{key}");
+        let verified: Value =
+            gateway.post_form(&verify, Form::new().file("data", "massage")).await.json().await.unwrap();
+        assert_eq!(verified["SignatureValid"], false);
+    }
+    let verify = format!("key/verify?signature={signature}");
+    let verified: Value = gateway.post_form(&verify, message()).await.json().await.unwrap();
+    assert_eq!((&verified["Key"]["Name"], &verified["SignatureValid"]), (&json!("self"), &json!(false)));
+    for (query, says) in [("key=none&signature=uAA", "none"), ("signature=!", "multibase"), (RSA_QUERY, "public key")] {
+        let message = rpc_failure(gateway.post_form(&format!("key/verify?{query}"), message()).await).await;
+        assert!(message.contains(says), "{query}: {message}");
+    }
+}
+
+/// Somebody else's key whose ID does not hold it.
+const RSA_QUERY: &str = "key=k2k4r8p4ggykdzhp5n3pq65gl6tf07kiel69y5m67yv8g99inck0natf&signature=uAA";

@@ -1,0 +1,199 @@
+//! `name/publish`, `name/resolve`, `name/get`, `name/put`, `name/inspect`, `resolve`.
+
+use serde_json::{Value, json};
+
+use crate::harness::{TestGateway, rpc_failure};
+use crate::multipart::Form;
+
+/// The message of a command that fails.
+async fn failure(gateway: &TestGateway, command: &str) -> String {
+    rpc_failure(gateway.rpc(command).send().await.unwrap()).await
+}
+
+/// A new key's ID.
+async fn new_key(gateway: &TestGateway, query: &str) -> String {
+    gateway.rpc_json(&format!("key/gen?{query}")).await["Id"].as_str().unwrap().to_owned()
+}
+
+/// What `name/inspect` says of the record that is published.
+async fn inspected(gateway: &TestGateway, name: &str) -> Value {
+    let record = gateway.rpc_bytes(&format!("name/get?arg={name}")).await;
+    let form = Form::new().file("record", record);
+    gateway.post_form(&format!("name/inspect?verify={name}&dump=false"), form).await.json().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_is_served_at_once_and_after_a_restart() {
+    let gateway = TestGateway::start().await;
+    let (one, two) = (gateway.add("", "one").await, gateway.add("", "two").await);
+    for key_type in ["ed25519", "rsa", "secp256k1"] {
+        let name = new_key(&gateway, &format!("arg={key_type}&type={key_type}")).await;
+        let published = gateway.rpc_json(&format!("name/publish?arg={one}&key={key_type}&ttl=1h")).await;
+        assert_eq!(published, json!({"Name": name, "Value": format!("/ipfs/{one}")}));
+        assert_eq!(gateway.content(&format!("/ipns/{name}")).await, "one", "{key_type}");
+        // Its own node does not wait for the TTL.
+        gateway.rpc_json(&format!("name/publish?arg=/ipfs/{two}&key={name}")).await;
+        assert_eq!(gateway.content(&format!("/ipns/{name}")).await, "two", "{key_type}");
+    }
+    gateway.rpc_json(&format!("name/publish?arg={one}")).await;
+    let own = gateway.rpc_json("key/list").await["Keys"][0]["Id"].as_str().unwrap().to_owned();
+    let repo = gateway.stop().await;
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(gateway.content(&format!("/ipns/{own}")).await, "one");
+    assert_eq!(gateway.rpc_json("name/resolve").await, json!({"Path": format!("/ipfs/{one}")}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sequence_rises_when_the_value_changes() {
+    let gateway = TestGateway::start().await;
+    let (one, two) = (gateway.add("", "one").await, gateway.add("", "two").await);
+    let name = new_key(&gateway, "arg=key").await;
+    let publish = async |query: &str| {
+        gateway.rpc_json(&format!("name/publish?key=key&{query}")).await;
+        inspected(&gateway, &name).await["Entry"].take()
+    };
+    let first = publish(&format!("arg={one}&lifetime=1h&ttl=90s")).await;
+    assert_eq!((&first["Sequence"], &first["TTL"]), (&json!(0), &json!(90_000_000_000_u64)));
+    let again = publish(&format!("arg={one}&lifetime=2h")).await;
+    assert_eq!(again["Sequence"], 0, "the same value is only valid for longer");
+    assert!(again["Validity"].as_str() > first["Validity"].as_str(), "{again}");
+    let shorter = publish(&format!("arg={one}&lifetime=1m")).await;
+    assert_eq!(shorter["Sequence"], 1, "a record that ends earlier holds by its sequence");
+    assert_eq!(shorter["TTL"], 60_000_000_000_u64, "no longer than the record");
+    assert_eq!(publish(&format!("arg={two}")).await["Sequence"], 2);
+    assert_eq!(publish(&format!("arg={two}&sequence=40")).await["Sequence"], 40);
+    for sequence in ["40", "0"] {
+        let message = failure(&gateway, &format!("name/publish?key=key&arg={one}&sequence={sequence}")).await;
+        assert!(message.contains("sequence") && message.contains("41"), "{message}");
+    }
+    assert_eq!(publish(&format!("arg={one}")).await["Sequence"], 41);
+    let record = inspected(&gateway, &name).await;
+    assert_eq!((&record["SignatureType"], &record["Validation"]["Valid"]), (&json!("V1+V2"), &json!(true)));
+    publish(&format!("arg={two}&v1compat=false")).await;
+    assert_eq!(inspected(&gateway, &name).await["SignatureType"], "V2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_published_is_refused_and_the_name_stays_as_it_was() {
+    let gateway = TestGateway::start().await;
+    let (file, missing) = (gateway.add("", "a file").await, "QmdytmR4wULMd3SLo6ePF4s3WcRHWcpnJZ7bHhoj3QB13v");
+    let name = new_key(&gateway, "arg=key").await;
+    gateway.rpc_json(&format!("name/publish?arg={file}&key=key")).await;
+    for (query, says) in [
+        (format!("arg={missing}"), missing),
+        (format!("arg={file}/none"), "none"),
+        (format!("arg={file}&key=other"), "no key by the given name or PeerID was found: other"),
+        ("arg=no-cid".to_owned(), "no-cid"),
+        ("arg=".to_owned(), "invalid path"),
+        ("arg=/ipns/no-dot".to_owned(), "no-dot"),
+        (format!("arg=/ipns/{name}"), "itself"),
+        (format!("arg={file}&lifetime=soon"), "lifetime"),
+        (format!("arg={file}&lifetime=0s"), "greater than zero"),
+        (format!("arg={file}&lifetime=-1h"), "lifetime"),
+        (format!("arg={file}&lifetime=10m&ttl=1h"), "must not be greater than lifetime"),
+        (format!("arg={file}&allow-delegated=true"), "delegated"),
+    ] {
+        let message = failure(&gateway, &format!("name/publish?key=key&{query}")).await;
+        assert!(message.contains(says), "{query}: {message}");
+    }
+    assert_eq!(gateway.content(&format!("/ipns/{name}")).await, "a file");
+    assert_eq!(gateway.rpc("name/publish").send().await.unwrap().status(), 400);
+    // Unless it need not be here.
+    let published = gateway.rpc_json(&format!("name/publish?arg={missing}/x&resolve=false&key=key")).await;
+    assert_eq!(published["Value"], format!("/ipfs/{missing}/x"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_followed_to_the_end_or_one_step() {
+    let gateway = TestGateway::start().await;
+    let tree = gateway.add_tree("wrap-with-directory=true", &[("d/f", "content")]).await;
+    let first = new_key(&gateway, "arg=first").await;
+    let second = new_key(&gateway, "arg=second").await;
+    gateway.rpc_json(&format!("name/publish?arg={tree}&key=first")).await;
+    let value = gateway.rpc_json(&format!("name/publish?arg=ipns://{first}/d&key=second")).await["Value"].take();
+    assert_eq!(value, format!("/ipns/{first}/d"));
+    let file = gateway.rpc_json(&format!("dag/resolve?arg={tree}/d/f")).await["Cid"]["/"].take();
+    let directory = gateway.rpc_json(&format!("dag/resolve?arg={tree}/d")).await["Cid"]["/"].take();
+    for (command, path) in [
+        (format!("name/resolve?arg={second}"), format!("/ipfs/{tree}/d")),
+        (format!("name/resolve?arg=/ipns/{second}/f"), format!("/ipfs/{tree}/d/f")),
+        (format!("name/resolve?arg={second}&recursive=false"), format!("/ipns/{first}/d")),
+        (format!("name/resolve?arg={second}/f&recursive=false"), format!("/ipns/{first}/d/f")),
+        (
+            format!("name/resolve?arg={second}&stream=true&nocache=true&dht-timeout=1m&dhtrc=4"),
+            format!("/ipfs/{tree}/d"),
+        ),
+        (format!("resolve?arg=/ipns/{second}"), format!("/ipfs/{}", directory.as_str().unwrap())),
+        (format!("resolve?arg=/ipns/{second}&recursive=false"), format!("/ipns/{first}/d")),
+        (format!("resolve?arg=ipns://{second}/f"), format!("/ipfs/{}", file.as_str().unwrap())),
+        (format!("resolve?arg={tree}/d/f"), format!("/ipfs/{}", file.as_str().unwrap())),
+    ] {
+        assert_eq!(gateway.rpc_json(&command).await, json!({ "Path": path }), "{command}");
+    }
+    assert_eq!(gateway.content(&format!("/ipns/{second}/f")).await, "content");
+    let none = new_key(&gateway, "arg=none").await;
+    for (command, says) in [
+        (format!("name/resolve?arg={none}"), none.as_str()),
+        (format!("name/resolve?arg=/ipfs/{tree}"), "is not an IPNS name"),
+        ("name/resolve?arg=no-dot".to_owned(), "no-dot"),
+        (format!("name/resolve?arg={second}&dht-timeout=x"), "dht-timeout"),
+        (format!("resolve?arg=/ipns/{none}"), none.as_str()),
+        (format!("resolve?arg={tree}/none"), "none"),
+    ] {
+        let message = failure(&gateway, &command).await;
+        assert!(message.contains(says), "{command}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_taken_from_their_owners_and_shown() {
+    let (owner, mirror) = (TestGateway::start().await, TestGateway::start().await);
+    let (one, two) = (owner.add("", "one").await, owner.add("", "two").await);
+    mirror.add("", "one").await;
+    mirror.add("", "two").await;
+    let name = new_key(&owner, "arg=key&type=rsa").await;
+    let record = async |cid: &str| {
+        owner.rpc_json(&format!("name/publish?arg={cid}&key=key")).await;
+        owner.rpc_bytes(&format!("name/get?arg=/ipns/{name}")).await
+    };
+    let (first, second) = (record(&one).await, record(&two).await);
+    let put = async |query: &str, record: &bytes::Bytes| {
+        let response = mirror.post_form(&format!("name/put?{query}"), Form::new().file("record", record.clone())).await;
+        if response.status() == 200 {
+            Ok(response.json::<Value>().await.unwrap())
+        } else {
+            Err(rpc_failure(response).await)
+        }
+    };
+    let taken = put(&format!("arg={name}"), &first).await.unwrap();
+    assert_eq!(taken, json!({"Name": name, "Value": format!("/ipfs/{one}")}));
+    assert_eq!(mirror.content(&format!("/ipns/{name}")).await, "one");
+    put(&format!("arg={name}&allow-offline=true"), &second).await.unwrap();
+    put(&format!("arg={name}"), &second).await.unwrap();
+    assert_eq!(mirror.content(&format!("/ipns/{name}")).await, "two");
+    let message = put(&format!("arg={name}"), &first).await.unwrap_err();
+    assert!(message.contains("sequence 1 >= new record sequence 0"), "{message}");
+    for (query, record) in [
+        (format!("arg={name}&force=true"), &first),
+        (format!("arg={}", new_key(&mirror, "arg=other").await), &second),
+        (format!("arg={name}"), &bytes::Bytes::from_static(b"no record")),
+        (format!("arg={name}"), &bytes::Bytes::from(vec![0; 11 * 1024])),
+    ] {
+        assert!(put(&query, record).await.is_err(), "{query}");
+    }
+    assert_eq!(mirror.rpc_bytes(&format!("name/get?arg={name}")).await, second);
+    let shown = mirror.post_form("name/inspect", Form::new().file("record", second.clone())).await;
+    let shown: Value = shown.json().await.unwrap();
+    assert_eq!(
+        (&shown["Entry"]["Value"], &shown["Entry"]["ValidityType"]),
+        (&json!(format!("/ipfs/{two}")), &json!(0))
+    );
+    assert_eq!((&shown["PbSize"], &shown["Validation"]), (&json!(second.len()), &Value::Null));
+    assert!(shown["HexDump"].as_str().unwrap().starts_with("00000000  0a "), "{shown}");
+    let own = mirror.rpc_json("key/list").await["Keys"][0]["Id"].as_str().unwrap().to_owned();
+    let form = Form::new().file("record", second);
+    let shown: Value = mirror.post_form(&format!("name/inspect?verify={own}"), form).await.json().await.unwrap();
+    let validation = &shown["Validation"];
+    assert_eq!((&validation["Valid"], &validation["Name"]), (&json!(false), &json!(own)));
+    assert_ne!(validation["Reason"], "");
+}
