@@ -33,6 +33,7 @@ mod gateway_subdomains;
 mod harness;
 mod hostile_dags;
 mod keys;
+mod ipns;
 mod limits;
 mod missing_blocks;
 mod multipart;

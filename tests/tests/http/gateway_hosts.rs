@@ -1,0 +1,282 @@
+//! What is served under which host: configured gateways, trustless ones, websites by DNSLink, and everything else.
+
+use ipfrs_http::{HostConfig, Namespace};
+use ipfrs_interface::Config;
+use reqwest::{Method, Response, Version};
+
+use crate::harness::{TestGateway, client, header};
+use crate::wire::Wire;
+
+/// `hello\n` as an identity block.
+const HELLO: &str = "bafkqabtimvwgy3yk";
+
+fn hosts(config: &mut Config) {
+    let gateway = &mut config.gateway;
+    let subdomains = HostConfig { subdomains: true, ..HostConfig::default() };
+    gateway.hosts.insert("example.com".into(), subdomains);
+    gateway.hosts.insert("paths.example".into(), HostConfig::default());
+    gateway.hosts.insert("ipfs.example".into(), HostConfig { paths: vec![Namespace::Ipfs], ..HostConfig::default() });
+    gateway.hosts.insert("closed.example".into(), HostConfig { paths: vec![], ..HostConfig::default() });
+    gateway.hosts.insert("trustless.example".into(), HostConfig { deserialized: false, ..HostConfig::default() });
+    gateway.hosts.insert("127.0.0.2".into(), HostConfig::default());
+    // DNS is never asked.
+    config.dns.enabled = false;
+}
+
+async fn ask(gateway: &TestGateway, host: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+    let request = gateway.request(Method::GET, path).header("host", host);
+    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
+}
+
+async fn status(gateway: &TestGateway, host: &str, path: &str) -> u16 {
+    ask(gateway, host, path, &[]).await.status().as_u16()
+}
+
+/// A gateway with a website at `site.example` and at `both.example`, where a gateway is as well.
+async fn with_websites() -> (TestGateway, String) {
+    let files = [
+        ("d/index.html", "<p>home"),
+        ("d/ipfs/mine", "mine"),
+        ("d/api/v0/version", "content"),
+        ("d/list/a b", "x"),
+        ("d/health", "fine"),
+    ];
+    let first = TestGateway::start().await;
+    let root = first.add_tree("cid-version=1", &files).await;
+    let repo = first.stop().await;
+    let gateway = TestGateway::start_on(repo, |config| {
+        hosts(config);
+        let both = HostConfig { paths: vec![Namespace::Ipfs], ..HostConfig::default() };
+        config.gateway.hosts.insert("both.example".into(), both);
+        for domain in ["site.example", "both.example", "closed.example", "www.example.com"] {
+            config.gateway.dnslink.insert(domain.into(), format!("/ipfs/{root}"));
+        }
+    })
+    .await;
+    (gateway, root)
+}
+
+#[tokio::test]
+async fn a_configured_host_serves_its_paths_and_health_and_nothing_else() {
+    let gateway = TestGateway::start_with(hosts).await;
+    let hello = format!("/ipfs/{HELLO}");
+    for (host, served, refused) in [
+        (
+            "paths.example",
+            vec![&*hello, "/", "/health", "/health/ready"],
+            vec!["/metrics", "/v1/progress", "/ipfsx", "/x"],
+        ),
+        ("PATHS.example.:80", vec![&hello, "/health/live"], vec!["/metrics"]),
+        ("127.0.0.2:8080", vec![&hello], vec!["/metrics"]),
+        ("ipfs.example", vec![&hello], vec!["/ipns/x.example", "/metrics"]),
+        ("closed.example", vec![], vec![&hello, "/", "/health"]),
+        // Nobody's name, below a gateway with subdomains.
+        ("rpc.example.com", vec![], vec![&hello, "/", "/health", "/metrics"]),
+        ("x.foo.example.com", vec![], vec![&hello, "/metrics"]),
+        // All others are the daemon.
+        ("other.example", vec![&hello, "/", "/health", "/metrics"], vec!["/x"]),
+        ("www.paths.example", vec![&hello, "/metrics"], vec!["/x"]),
+        ("localhost", vec![&hello, "/metrics"], vec!["/x"]),
+        ("[::1]:1", vec![&hello, "/metrics"], vec!["/x"]),
+        ("", vec![&hello, "/metrics"], vec!["/x"]),
+    ] {
+        for path in served {
+            assert_eq!(status(&gateway, host, path).await, 200, "{host}{path}");
+        }
+        for path in refused {
+            assert_eq!(status(&gateway, host, path).await, 404, "{host}{path}");
+        }
+    }
+    for host in ["paths.example", "example.com", "closed.example", "rpc.example.com", "trustless.example"] {
+        for path in ["/api/v0/version", "/api/v0/shutdown", "/v1/block/batch/put"] {
+            let rpc = gateway.request(Method::POST, path).header("host", host).send().await.unwrap();
+            assert_eq!(rpc.status(), 404, "{host}{path}");
+        }
+    }
+    assert_eq!(gateway.rpc("version").send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_website_is_served_at_its_domain_and_nothing_else_is() {
+    let (gateway, root) = with_websites().await;
+    for (host, path, body) in [
+        ("site.example", "/", "<p>home"),
+        ("Site.Example:8080", "/ipfs/mine", "mine"),
+        ("site.example.", "/api/v0/version", "content"),
+        ("site.example", "/health", "fine"),
+        ("closed.example", "/health", "fine"),
+        ("www.example.com", "/ipfs/mine", "mine"),
+        ("both.example", "/", "<p>home"),
+        ("both.example", &format!("/ipfs/{HELLO}"), "hello\n"),
+    ] {
+        let response = ask(&gateway, host, path, &[]).await;
+        assert_eq!(response.status(), 200, "{host}{path}");
+        assert_eq!(response.text().await.unwrap(), body, "{host}{path}");
+    }
+    for (host, path) in [
+        ("site.example", &*format!("/ipfs/{HELLO}")),
+        ("site.example", "/metrics"),
+        ("site.example", "/ipns/site.example"),
+        ("www.example.com", "/v1/progress"),
+        // Where a gateway has a path, the website has not.
+        ("both.example", &format!("/ipfs/{root}/none")),
+    ] {
+        assert_eq!(status(&gateway, host, path).await, 404, "{host}{path}");
+    }
+    for host in ["site.example", "www.example.com"] {
+        let rpc = gateway.request(Method::POST, "/api/v0/version").header("host", host).send().await.unwrap();
+        assert_eq!(rpc.status(), 405, "{host}: content is read only");
+    }
+    let page = ask(&gateway, "site.example:80", "/list/", &[("accept", "text/html")]).await;
+    assert_eq!(header(&page, "x-ipfs-path"), "/ipns/site.example/list/");
+    assert!(!header(&page, "cache-control").contains("immutable"), "{}", header(&page, "cache-control"));
+    let page = page.text().await.unwrap();
+    for link in [
+        "href=\"/list/a%20b\"",
+        "href=\"/list/..\"",
+        "href=\"//site.example:80/\"",
+        "href=\"//site.example:80/list\"",
+        "href=\"https://cid.ipfs.tech/#bafk",
+    ] {
+        assert!(page.contains(link), "{link} in {page}");
+    }
+    let moved = ask(&gateway, "site.example", "/list?a=b", &[]).await;
+    assert_eq!((moved.status().as_u16(), header(&moved, "location")), (301, "/list/?a=b"));
+}
+
+#[tokio::test]
+async fn a_trustless_host_serves_only_what_can_be_verified() {
+    let gateway = TestGateway::start_with(hosts).await;
+    let directory = gateway.add_tree("cid-version=1", &[("d/f", "x"), ("d/index.html", "x")]).await;
+    let raw = ("accept", "application/vnd.ipld.raw");
+    let car = ("accept", "application/vnd.ipld.car");
+    for (path, headers, status) in [
+        ("/ipfs/bafkqaaa?format=raw".to_owned(), vec![], 200),
+        ("/ipfs/bafkqaaa".into(), vec![raw], 200),
+        ("/ipfs/bafkqaaa".into(), vec![car], 200),
+        (format!("/ipfs/{directory}?format=raw"), vec![], 200),
+        (format!("/ipfs/{directory}/f?format=car"), vec![], 200),
+        (format!("/ipfs/{directory}?format=raw"), vec![("range", "bytes=0-1")], 206),
+        // A path is not proved by the block that it leads to.
+        (format!("/ipfs/{directory}/f?format=raw"), vec![], 406),
+        ("/ipfs/bafkqaaa".into(), vec![], 406),
+        (format!("/ipfs/{directory}/"), vec![("accept", "text/html")], 406),
+        (format!("/ipfs/{directory}/f"), vec![("range", "bytes=0-0")], 406),
+        (format!("/ipfs/{directory}?format=tar"), vec![], 406),
+        (format!("/ipfs/{directory}?format=json"), vec![], 406),
+        (format!("/ipfs/{directory}"), vec![("accept", "application/vnd.ipld.dag-json")], 406),
+        ("/ipns/site.example?format=car".into(), vec![], 406),
+    ] {
+        for _ in 0..2 {
+            let response = ask(&gateway, "trustless.example", &path, &headers).await;
+            assert_eq!(response.status(), status, "{path} {headers:?}");
+            if status == 406 {
+                let text = response.text().await.unwrap();
+                assert!(text.contains("format=raw") && text.contains("format=car"), "{text}");
+            }
+            // What another host answers, and keeps ready, is not answered here.
+            let _other = ask(&gateway, "localhost", &path, &headers).await;
+        }
+    }
+    let probe = gateway.request(Method::HEAD, "/ipfs/bafkqaaa?format=raw").header("host", "trustless.example");
+    assert_eq!(probe.send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn answers_that_are_ready_stay_with_their_hosts() {
+    let (gateway, _) = with_websites().await;
+    let path = format!("/ipfs/{HELLO}");
+    for host in ["localhost", "paths.example", "other.example", "localhost", "paths.example", "both.example"] {
+        assert_eq!(ask(&gateway, host, &path, &[]).await.text().await.unwrap(), "hello\n", "{host}");
+    }
+    for (host, expected) in [
+        ("example.com", 301),
+        ("closed.example", 404),
+        ("site.example", 404),
+        ("trustless.example", 406),
+        ("rpc.example.com", 404),
+        ("b.ipfs.example.com", 400),
+    ] {
+        assert_eq!(status(&gateway, host, &path).await, expected, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn only_trusted_proxies_say_by_which_host_their_clients_came() {
+    let path = format!("/ipfs/{HELLO}");
+    for (trusted, expected) in [
+        (vec![], None),
+        (vec!["10.0.0.0/8", "::1"], None),
+        (vec!["127.0.0.1"], Some(())),
+        (vec!["127.0.0.0/8"], Some(())),
+    ] {
+        let gateway = TestGateway::start_with(|config| {
+            hosts(config);
+            config.gateway.trusted_proxies = trusted.iter().map(|text| text.to_string().try_into().unwrap()).collect();
+        })
+        .await;
+        let headers = [("x-forwarded-host", "other.example, example.com"), ("x-forwarded-proto", "http, https")];
+        let response = ask(&gateway, "proxy.example", &path, &headers).await;
+        let location = header(&response, "location").to_owned();
+        let closed = ask(&gateway, "example.com", "/metrics", &[("x-forwarded-host", "localhost")]).await.status();
+        match expected {
+            Some(()) => {
+                assert_eq!(location, format!("https://{HELLO}.ipfs.example.com/"), "{trusted:?}");
+                assert_eq!(closed, 200, "{trusted:?}");
+            }
+            None => {
+                assert_eq!((response.status().as_u16(), location.as_str()), (200, ""), "{trusted:?}");
+                assert_eq!(closed, 404, "{trusted:?}");
+                let proto = ask(&gateway, "example.com", &path, &[("x-forwarded-proto", "https")]).await;
+                assert_eq!(header(&proto, "location"), format!("http://{HELLO}.ipfs.example.com/"), "{trusted:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_host_name_is_refused() {
+    let gateway = TestGateway::start_with(hosts).await;
+    for (host, status) in [
+        ("exa mple.com", 400),
+        ("example.com/ipfs", 400),
+        ("user@example.com", 400),
+        ("example.com:80a", 400),
+        ("example.com:123456", 400),
+        ("[::g]", 400),
+        ("::1", 400),
+        ("ex\u{e4}mple.com", 400),
+        ("example.com:", 301),
+        ("ex_ample.test", 200),
+    ] {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(format!("GET /ipfs/{HELLO} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).await;
+        let answer = wire.answer().await;
+        assert_eq!(answer.status, status, "{host}: {}", answer.text());
+        assert_eq!(answer.text().contains("is no host name"), status == 400, "{host}: {}", answer.text());
+    }
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(format!("GET /ipfs/{HELLO} HTTP/1.0\r\n\r\n")).await;
+    assert_eq!(wire.answer().await.text(), "hello\n");
+    // The URL of a request to a proxy goes before what `Host` says.
+    let mut wire = Wire::connect(&gateway).await;
+    let request =
+        format!("GET http://example.com/ipfs/{HELLO} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    wire.send(request).await;
+    assert_eq!(wire.answer().await.header("location"), format!("http://{HELLO}.ipfs.example.com/"));
+}
+
+#[tokio::test]
+async fn over_http_2_the_authority_is_the_host() {
+    let gateway = TestGateway::start_with(hosts).await;
+    let address = gateway.address();
+    let client = client().http2_prior_knowledge().resolve("example.com", address).resolve("trustless.example", address);
+    let client = client.build().unwrap();
+    let port = address.port();
+    let get = |host: &str| client.get(format!("http://{host}:{port}/ipfs/{HELLO}")).send();
+    let moved = get("example.com").await.unwrap();
+    assert_eq!(moved.version(), Version::HTTP_2);
+    assert_eq!(header(&moved, "location"), format!("http://{HELLO}.ipfs.example.com:{port}/"));
+    assert_eq!(get("trustless.example").await.unwrap().status(), 406);
+    assert_eq!(get("127.0.0.1").await.unwrap().text().await.unwrap(), "hello\n");
+}
