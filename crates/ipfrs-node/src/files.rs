@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, Result, identity_payload};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
 use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async};
@@ -145,23 +145,19 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link; others as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
-        let path = path.into();
-        let rules = self.check_path(&path)?;
-        self.resolve_in(&BlockStoreSource(self.inner.served.clone()), path, rules).await
+        self.resolve_in(&BlockStoreSource(self.inner.served.clone()), path.into()).await
     }
 
-    /// As [`Self::resolve`], with the blocks of `source`, which are those of the store. The path was checked by the
-    /// denylists that were in force as `rules`.
-    pub(crate) async fn resolve_in(
-        &self,
-        source: &dyn BlockSource,
-        path: Arc<ContentPath>,
-        rules: u64,
-    ) -> Result<Object> {
+    /// As [`Self::resolve`], with the blocks of `source`, which are those of the store.
+    pub(crate) async fn resolve_in(&self, source: &dyn BlockSource, path: Arc<ContentPath>) -> Result<Object> {
+        let rules = self.check_path(&path)?;
         // Before anything is read: what is made of bytes that are gone must not be remembered.
         let faults = self.faults();
         let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
+        // These are read without the store.
+        let inline = resolved.roots.iter().filter(|cid| identity_payload(cid).is_some());
+        inline.map(|cid| self.check_block(cid)).collect::<Result<()>>()?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(resolved.node.take());
         let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), (faults, rules)));

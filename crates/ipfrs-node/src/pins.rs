@@ -1,7 +1,6 @@
 //! Pinning: what stays when garbage is collected.
 
 use std::future::Future;
-use std::sync::Arc;
 
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::{Pin, PinMode, Pins};
@@ -154,7 +153,7 @@ impl Node {
             [] => Ok(*path.root()),
             _ => {
                 let source = BlockStoreSource(self.inner.store.clone());
-                Ok(self.resolve_in(&source, Arc::new(path.clone()), self.denylist_generation()).await?.cid)
+                Ok(ipfrs_unixfs::resolve(&source, path.root(), path.segments()).await?.cid)
             }
         }
     }

@@ -1,0 +1,330 @@
+//! Denylists (`gateway.denylists`): what is blocked is given to nobody, whatever it is asked of.
+
+use std::fs;
+use std::time::Duration;
+
+use ipfrs_core::hash::sha2_256;
+use ipfrs_core::{Cid, parse_cid};
+use ipfrs_http::HostConfig;
+use ipfrs_interface::{Config, Gateway};
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::batch_get::problem;
+use crate::content;
+use crate::harness::{TestGateway, header, rpc_failure};
+use crate::wire::exchange;
+
+const BAD: &str = "what nobody is to see";
+/// "hello" in an identity hash.
+const INLINE: &str = "bafkqabtimvwgy3yk";
+
+/// A repo with what `fill` stores in it before anything is blocked.
+async fn repo(fill: impl AsyncFnOnce(&TestGateway) -> Vec<String>) -> (TempDir, Vec<String>) {
+    let gateway = TestGateway::start().await;
+    let cids = fill(&gateway).await;
+    let repo = gateway.stop().await;
+    fs::create_dir(repo.path().join("denylists")).unwrap();
+    (repo, cids)
+}
+
+/// A gateway on a repo, with `texts` as `denylists/0.deny` and so on.
+async fn start(repo: TempDir, texts: &[&str], change: impl FnOnce(&mut Config)) -> TestGateway {
+    for (number, text) in texts.iter().enumerate() {
+        fs::write(repo.path().join(format!("denylists/{number}.deny")), text).unwrap();
+    }
+    TestGateway::start_on(repo, |config| {
+        config.gateway.denylists = vec!["denylists".into()];
+        change(config);
+    })
+    .await
+}
+
+/// A directory of files, one of them bad, in a directory; gives the root, the bad file, and a large one with its last leaf.
+async fn tree(gateway: &TestGateway) -> Vec<String> {
+    let root = gateway.add_tree("cid-version=1", &[("d/in/bad.txt", BAD), ("d/in/good.txt", "good")]).await;
+    let bad = resolve(gateway, &format!("{root}/in/bad.txt")).await;
+    let bytes = content::bytes(3 * 262_144);
+    let large = gateway.add("cid-version=1", bytes.clone()).await;
+    let leaf = gateway.add("cid-version=1", bytes.slice(2 * 262_144..)).await;
+    vec![root, bad, large, leaf]
+}
+
+async fn resolve(gateway: &TestGateway, path: &str) -> String {
+    let answer = gateway.rpc_json(&format!("dag/resolve?arg={path}")).await;
+    answer["Cid"]["/"].as_str().unwrap().to_owned()
+}
+
+async fn assert_gone(response: Response, what: &str) {
+    assert_eq!(response.status(), 410, "{what}");
+    assert_eq!(header(&response, "cache-control"), "no-store", "{what}");
+    let text = response.text().await.unwrap();
+    assert!(text.contains("is blocked and cannot be provided"), "{what}: {text}");
+}
+
+/// The same block under another codec.
+fn under(codec: u64, cid: &str) -> String {
+    Cid::new_v1(codec, *parse_cid(cid).unwrap().hash()).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_block_is_given_in_no_format_and_by_no_front_end() {
+    let (repo, cids) = repo(tree).await;
+    let [root, bad, ..] = cids.as_slice() else { panic!() };
+    let gateway = start(repo, &[&format!("/ipfs/{bad}\n/ipfs/{INLINE}\n")], |config| {
+        let host = HostConfig { subdomains: true, ..HostConfig::default() };
+        config.gateway.hosts.insert("example.com".into(), host);
+        config.gateway.dnslink.insert("site.example.org".into(), format!("/ipfs/{root}/in"));
+    })
+    .await;
+    let (as_dag_pb, as_cbor) = (under(0x70, bad), under(0x71, bad));
+    let v0 = Cid::new_v0(*parse_cid(bad).unwrap().hash()).unwrap().to_string();
+    let names = [bad.clone(), as_dag_pb, as_cbor, v0, INLINE.to_owned(), format!("{root}/in/bad.txt")];
+    for name in &names {
+        for query in
+            ["", "?format=raw", "?format=car", "?format=tar", "?format=dag-json", "?format=json", "?download=true"]
+        {
+            let path = format!("/ipfs/{name}{query}");
+            assert_gone(gateway.get(&path).await, &path).await;
+            let head = gateway.request(Method::HEAD, &path).send().await.unwrap();
+            assert_eq!(head.status(), 410, "HEAD {path}");
+        }
+        let ranged = gateway.request(Method::GET, &format!("/ipfs/{name}")).header("range", "bytes=0-3");
+        assert_gone(ranged.send().await.unwrap(), "a range").await;
+        let tagged = gateway.request(Method::GET, &format!("/ipfs/{name}")).header("if-none-match", "*");
+        assert_gone(tagged.send().await.unwrap(), "a condition").await;
+        for command in ["cat", "block/get", "block/stat", "dag/get", "dag/export", "dag/stat", "get", "ls"] {
+            let message = rpc_failure(gateway.rpc(&format!("{command}?arg={name}")).send().await.unwrap()).await;
+            assert!(message.contains("is blocked and cannot be provided"), "{command} {name}: {message}");
+        }
+        problem(gateway.get(&format!("/v1/stream/download/{name}")).await, 410, "gone").await;
+    }
+    assert_gone(gateway.get("/ipns/site.example.org/bad.txt").await, "a name leads there").await;
+    for (host, path) in
+        [(format!("{bad}.ipfs.example.com"), "/"), ("site-example-org.ipns.example.com".into(), "/bad.txt")]
+    {
+        let request = gateway.request(Method::GET, path).header("host", &host);
+        assert_gone(request.send().await.unwrap(), &host).await;
+    }
+    let good = resolve(&gateway, &format!("{root}/in/good.txt")).await;
+    let got = gateway.v1_json("block/batch/get", &json!({"cids": [good, bad, good]})).await;
+    assert_eq!((got["blocks"].as_array().unwrap().len(), got["errors"].as_array().unwrap().len()), (2, 1), "{got}");
+    assert_eq!((&got["errors"][0]["cid"], &got["errors"][0]["code"]), (&json!(bad), &json!("gone")), "{got}");
+    let has = gateway.v1_json("block/batch/has", &json!({"cids": [good, bad]})).await;
+    assert!(!has.to_string().contains(&format!("\"{bad}\",\"exists\":true")), "{has}");
+    assert!(gateway.metric("ipfrs_denylist_blocked_total{kind=\"block\"}").await > 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lies_around_a_blocked_block_is_given_and_what_has_it_within_breaks_off() {
+    let (repo, cids) = repo(tree).await;
+    let [root, bad, large, leaf] = cids.as_slice() else { panic!() };
+    let gateway = start(repo, &[&format!("/ipfs/{bad}\n"), &format!("/ipfs/{leaf}\n")], |_| {}).await;
+    assert_eq!(gateway.content(&format!("/ipfs/{root}/in/good.txt")).await, "good");
+    let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/in/")).await.to_vec()).unwrap();
+    assert!(page.contains("bad.txt") && page.contains("good.txt"), "{page}");
+    let listed = gateway.rpc_json(&format!("ls?arg={root}/in")).await;
+    assert_eq!(listed["Objects"][0]["Links"].as_array().unwrap().len(), 2, "{listed}");
+    for whole in
+        [format!("{root}?format=raw"), format!("{root}?format=car&dag-scope=entity"), format!("{root}/in?format=raw")]
+    {
+        gateway.content(&format!("/ipfs/{whole}")).await;
+    }
+    for request in [
+        format!("GET /ipfs/{root}?format=car HTTP/1.1"),
+        format!("GET /ipfs/{root}/in?format=tar HTTP/1.1"),
+        format!("GET /ipfs/{large} HTTP/1.1"),
+        format!("GET /ipfs/{large}?format=car HTTP/1.1"),
+        format!("GET /v1/stream/download/{large} HTTP/1.1"),
+        format!("POST /api/v0/dag/export?arg={root} HTTP/1.1\r\nContent-Length: 0"),
+        format!("POST /api/v0/get?arg={root} HTTP/1.1\r\nContent-Length: 0"),
+        format!("POST /api/v0/cat?arg={large} HTTP/1.1\r\nContent-Length: 0"),
+    ] {
+        let answer = exchange(&gateway, &request).await;
+        assert!(!answer.is_complete || answer.status >= 400, "{request}: {} looks whole", answer.status);
+        let shown = answer.body.windows(BAD.len()).any(|window| window == BAD.as_bytes());
+        assert!(!shown, "{request} shows it");
+    }
+    // The bytes before it are there.
+    let range = gateway.request(Method::GET, &format!("/ipfs/{large}")).header("range", "bytes=0-524287");
+    assert_eq!(range.send().await.unwrap().status(), 206);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_blocked_is_not_stored_and_what_is_stored_can_be_kept_and_removed() {
+    let (repo, cids) = repo(tree).await;
+    let [root, bad, large, _] = cids.as_slice() else { panic!() };
+    let gateway = start(repo, &[&format!("/ipfs/{bad}/*\n")], |_| {}).await;
+    let message = rpc_failure(
+        gateway
+            .rpc("add?cid-version=1")
+            .header("content-type", "application/octet-stream")
+            .body(BAD)
+            .send()
+            .await
+            .unwrap(),
+    )
+    .await;
+    assert!(message.contains("is blocked"), "{message}");
+    let put = json!({"blocks": [{"data": "Z29vZA=="}, {"data": base64(BAD)}], "transaction_mode": "best_effort"});
+    let outcome = gateway.v1("block/batch/put", &put).await.json::<Value>().await.unwrap();
+    assert!(outcome.to_string().contains("is blocked"), "{outcome}");
+    // Pins, checks and collections are of the store, and nobody is given anything by them.
+    gateway.rpc_bytes(&format!("pin/verify?arg={root}")).await;
+    gateway.rpc_json(&format!("pin/add?arg={root}/in/bad.txt")).await;
+    gateway.rpc_bytes("repo/verify").await;
+    let before = gateway.blocks().await;
+    gateway.rpc_bytes("repo/gc").await;
+    assert_eq!(gateway.blocks().await, before, "all of it is pinned");
+    gateway.rpc_json(&format!("pin/rm?arg={root}&arg={large}&arg={bad}")).await;
+    gateway.rpc_bytes("repo/gc").await;
+    assert!(gateway.blocks().await < before);
+}
+
+fn base64(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// `//...` of today and of old for a path below a root.
+fn double_hashes(cid: &str, path: &str) -> [String; 2] {
+    let cid = parse_cid(cid).unwrap();
+    let slash = if path.is_empty() { "" } else { "/" };
+    let modern = format!("{}{slash}{path}", Cid::new_v0(*cid.hash()).unwrap());
+    let legacy = sha2_256(format!("{cid}/{path}").as_bytes());
+    let hex: String = legacy.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+    [format!("//{}", Cid::new_v0(sha2_256(modern.as_bytes())).unwrap()), format!("//{hex}")]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_of_every_kind_hold_and_later_ones_take_them_back() {
+    let (mut repo, cids) = repo(async |gateway| {
+        let mut cids = tree(gateway).await;
+        for number in 0..4 {
+            cids.push(gateway.add("cid-version=1", format!("file {number}")).await);
+        }
+        cids
+    })
+    .await;
+    let (root, files) = (cids[0].clone(), cids[4..].to_vec());
+    let [modern, legacy] = [double_hashes(&files[0], "")[0].clone(), double_hashes(&files[1], "")[1].clone()];
+    let [path_modern, path_legacy] = double_hashes(&root, "in/good.txt");
+    for (rules, path, expected) in [
+        (modern.clone(), format!("/ipfs/{}", files[0]), 410),
+        (modern.clone(), format!("/ipfs/{}", files[2]), 200),
+        (legacy.clone(), format!("/ipfs/{}", files[1]), 410),
+        (legacy, format!("/ipfs/{}?format=raw", under(0x70, &files[1])), 200),
+        (path_modern, format!("/ipfs/{root}/in/good.txt"), 410),
+        (path_legacy.clone(), format!("/ipfs/{root}/in/good.txt"), 410),
+        (path_legacy, format!("/ipfs/{root}/in/bad.txt"), 200),
+        (format!("/ipfs/{root}/in/good.txt"), format!("/ipfs/{root}/in/good.txt"), 410),
+        (format!("/ipfs/{root}/in/good%2Etxt"), format!("/ipfs/{root}/in/good.txt"), 410),
+        (format!("/ipfs/{root}/in/g*"), format!("/ipfs/{root}/in/good.txt"), 410),
+        (format!("/ipfs/{root}/in/g*"), format!("/ipfs/{root}/in/bad.txt"), 200),
+        (format!("/ipfs/{root}/in/*"), format!("/ipfs/{root}/in/bad.txt"), 410),
+        (format!("/ipfs/{root}/*"), format!("/ipfs/{root}/"), 410),
+        (format!("/ipfs/{root}"), format!("/ipfs/{root}/in/bad.txt"), 410),
+        (format!("/ipfs/{root}/in/*\n!/ipfs/{root}/in/good.txt"), format!("/ipfs/{root}/in/good.txt"), 200),
+        (format!("/ipfs/{root}/in/*\n!/ipfs/{root}/in/good.txt"), format!("/ipfs/{root}/in/bad.txt"), 410),
+        (format!("{modern}\n!/ipfs/{}", files[0]), format!("/ipfs/{}", files[0]), 200),
+        ("/ipns/site.example.org".into(), "/ipns/site.example.org/in/good.txt".into(), 410),
+        ("/ipns/site.example.org/in/g*".into(), "/ipns/site.example.org/in/good.txt".into(), 410),
+        ("/ipns/site.example.org/in/g*".into(), "/ipns/site.example.org/in/bad.txt".into(), 200),
+        ("/ipns/site.example.org/in/g*".into(), "/ipns/by.example.org/good.txt".into(), 200),
+        ("/ipns/site.example.org/in".into(), "/ipns/by.example.org/good.txt".into(), 410),
+        ("/ipns/site.example.org/*".into(), "/ipns/by.example.org/good.txt".into(), 410),
+    ] {
+        let gateway = start(repo, &[&rules], |config| {
+            config.gateway.dnslink.insert("site.example.org".into(), format!("/ipfs/{root}"));
+            config.gateway.dnslink.insert("by.example.org".into(), "/ipns/site.example.org/in".into());
+        })
+        .await;
+        assert_eq!(gateway.get(&path).await.status(), expected, "{rules}: {path}");
+        repo = gateway.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hints_give_the_reason_and_the_status_451() {
+    let (repo, cids) = repo(tree).await;
+    let [_, bad, large, leaf] = cids.as_slice() else { panic!() };
+    let list = format!(
+        "name: Court orders\nhints:\n  gateway_status: 451\n---\n/ipfs/{bad} reason:order-17\n/ipfs/{large} gateway_status=410\n\
+         /ipfs/{leaf}\n"
+    );
+    let gateway = start(repo, &[&list], |_| {}).await;
+    let refused = gateway.get(&format!("/ipfs/{bad}")).await;
+    assert_eq!((refused.status().as_u16(), header(&refused, "cache-control")), (451, "no-store"));
+    let text = refused.text().await.unwrap();
+    assert!(text.contains("(denylist Court orders, reason: order-17)"), "{text}");
+    assert_eq!(gateway.get(&format!("/ipfs/{large}")).await.status(), 410);
+    problem(gateway.get(&format!("/v1/stream/download/{leaf}")).await, 451, "legal_reasons").await;
+}
+
+/// Asks until the answer has this status.
+async fn until_status(gateway: &TestGateway, path: &str, status: u16) {
+    let asking = async { while gateway.get(path).await.status() != status {} };
+    tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("{path} never was {status}"));
+}
+
+async fn until_metric(gateway: &TestGateway, name: &str, value: u64) {
+    let asking = async { while gateway.metric(name).await != value {} };
+    tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("{name} never was {value}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_taken_over_when_they_change_and_nothing_is_served_from_before() {
+    let (repo, cids) = repo(tree).await;
+    let [root, bad, ..] = cids.as_slice() else { panic!() };
+    let dir = repo.path().join("denylists");
+    let gateway = start(repo, &["name: first\n---\n"], |_| {}).await;
+    let (file, inside) = (format!("/ipfs/{bad}"), format!("/ipfs/{root}/in/bad.txt"));
+    // Each twice: what comes of it is kept in memory.
+    for path in [&file, &inside, &file, &inside] {
+        gateway.content(path).await;
+    }
+    let rules =
+        |number: u8| format!("ipfrs_denylist_rules{{list=\"{}\"}}", dir.join(format!("{number}.deny")).display());
+    // A line that is appended.
+    fs::write(dir.join("0.deny"), format!("name: first\n---\n{inside}\n")).unwrap();
+    until_status(&gateway, &inside, 410).await;
+    assert_eq!(gateway.metric(&rules(0)).await, 1);
+    gateway.content(&file).await;
+    let appended = fs::OpenOptions::new().append(true).open(dir.join("0.deny"));
+    std::io::Write::write_all(&mut appended.unwrap(), format!("/ipfs/{bad}\n").as_bytes()).unwrap();
+    until_status(&gateway, &file, 410).await;
+    assert_eq!(gateway.metric(&rules(0)).await, 2);
+    // A list that is broken now: the one from before holds.
+    fs::write(dir.join("new"), "version: 9\n---\n").unwrap();
+    fs::rename(dir.join("new"), dir.join("0.deny")).unwrap();
+    until_metric(&gateway, "ipfrs_denylist_reload_failures_total", 1).await;
+    assert_gone(gateway.get(&file).await, "the rules from before").await;
+    // Another list, whose rules come later and allow.
+    fs::write(dir.join("1.deny"), format!("!/ipfs/{bad}\n")).unwrap();
+    until_status(&gateway, &file, 200).await;
+    assert_gone(gateway.get(&inside).await, "a rule of the first list").await;
+    // It goes away again, and then the first one does.
+    fs::remove_file(dir.join("1.deny")).unwrap();
+    until_status(&gateway, &file, 410).await;
+    fs::remove_file(dir.join("0.deny")).unwrap();
+    until_status(&gateway, &inside, 200).await;
+    gateway.content(&file).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_missing_or_broken_keeps_a_gateway_from_starting() {
+    for (name, content, expected) in
+        [("missing.deny", None, "missing.deny"), ("broken.deny", Some("version: 9\n---\n"), "version 9")]
+    {
+        let repo = tempfile::tempdir().unwrap();
+        if let Some(content) = content {
+            fs::write(repo.path().join(name), content).unwrap();
+        }
+        let mut config = Config::default();
+        config.server.port = 0;
+        config.gateway.denylists = vec![name.into()];
+        let error = Gateway::bind(&config, repo.path()).await.unwrap_err();
+        assert!(error.message().contains(name) && error.message().contains(expected), "{error}");
+    }
+}
