@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 34] = [
+    let commands: [&[&str]; 48] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -30,6 +30,20 @@ fn help_of_every_command() {
         &["pin", "ls"],
         &["pin", "update"],
         &["pin", "verify"],
+        &["key"],
+        &["key", "gen"],
+        &["key", "list"],
+        &["key", "rename"],
+        &["key", "rm"],
+        &["key", "import"],
+        &["key", "export"],
+        &["name"],
+        &["name", "publish"],
+        &["name", "resolve"],
+        &["name", "inspect"],
+        &["name", "get"],
+        &["name", "put"],
+        &["resolve"],
         &["repo"],
         &["repo", "gc"],
         &["repo", "stat"],

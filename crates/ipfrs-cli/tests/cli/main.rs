@@ -10,6 +10,7 @@ mod dag;
 mod harness;
 mod help;
 mod hostile;
+mod names;
 mod pins;
 mod read_only;
 mod streams;
