@@ -1,5 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
+mod browser;
+
 use std::env;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
@@ -8,13 +10,15 @@ use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  test   formatting, lints, all tests, doc tests and documentation
+  test      formatting, lints, all tests, doc tests, documentation, and the pages in a browser
+  browser   the pages in a browser alone
 ";
 
 fn main() -> ExitCode {
     let asked: Vec<String> = env::args().skip(1).collect();
     let done = match asked.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["test"] => test(),
+        ["browser"] => browser::test(),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
@@ -34,7 +38,8 @@ fn test() -> Result<()> {
     cargo("formatting", &["fmt", "--all", "--check"], &[])?;
     cargo("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
     cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
-    cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])
+    cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    browser::test()
 }
 
 /// Runs cargo, the one that runs this program, and says how long it took.

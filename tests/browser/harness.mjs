@@ -1,0 +1,84 @@
+// A daemon with a repo of its own, and a browser that looks at it. Both are ended by their handles.
+
+import { spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import readline from "node:readline";
+import { chromium } from "playwright-core";
+
+/** The environment variable `name`, which `cargo xtask browser` sets. */
+function told(name) {
+  const value = process.env[name];
+  if (!value) throw new Error(`${name} is not set: run this with cargo xtask browser`);
+  return value;
+}
+
+/** A gateway on a port that the system chose. */
+export class Daemon {
+  static async start() {
+    const daemon = new Daemon();
+    daemon.repo = await mkdtemp(path.join(tmpdir(), "ipfrs-browser-"));
+    const options = ["--repo", daemon.repo, "gateway", "start", "--port", "0"];
+    daemon.process = spawn(told("IPFRS_CLI"), options, { stdio: ["ignore", "pipe", "inherit"] });
+    daemon.ended = new Promise((resolve) => daemon.process.once("exit", resolve));
+    for await (const line of readline.createInterface({ input: daemon.process.stdout })) {
+      if (line.startsWith("Gateway: ")) daemon.origin = line.slice("Gateway: ".length);
+      if (line === "Ready") return daemon;
+    }
+    throw new Error("the daemon ended before it was ready");
+  }
+
+  async stop() {
+    this.process.kill("SIGTERM");
+    await this.ended;
+    await rm(this.repo, { recursive: true });
+  }
+
+  /** Adds files, by their names within one directory, and gives the CID of the directory. */
+  async addDirectory(files) {
+    const boundary = "a-boundary-that-no-name-has";
+    const parts = Object.entries(files).map(([name, content]) => {
+      const filename = encodeURIComponent(`d/${name}`);
+      return (
+        `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="${filename}"\r\n` +
+        `Content-Type: application/octet-stream\r\n\r\n${content}\r\n`
+      );
+    });
+    const body = `${parts.join("")}--${boundary}--\r\n`;
+    const headers = { "content-type": `multipart/form-data; boundary=${boundary}` };
+    const answer = await fetch(`${this.origin}/api/v0/add?quieter=true`, { method: "POST", headers, body });
+    const lines = (await answer.text()).trim().split("\n");
+    if (answer.status !== 200) throw new Error(`add: ${lines}`);
+    return JSON.parse(lines.at(-1)).Hash;
+  }
+}
+
+/** A browser without a window. */
+export function launch() {
+  return chromium.launch({ executablePath: told("CHROMIUM"), args: ["--no-sandbox", "--disable-dev-shm-usage"] });
+}
+
+/** A page in a browser session of its own, and everything that it complained about. */
+export async function open(browser, options = {}) {
+  const context = await browser.newContext({ permissions: ["clipboard-read", "clipboard-write"], ...options });
+  const page = await context.newPage();
+  const complaints = [];
+  // The console tells of violations of the Content-Security-Policy, too, and of what does not load.
+  page.on("console", (message) => {
+    // Beside files that are no pages, browsers ask for an icon.
+    const isIcon = message.location().url.endsWith("/favicon.ico");
+    if (["error", "warning"].includes(message.type()) && !isIcon) complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("dialog", async (dialog) => {
+    complaints.push(`a dialog: ${dialog.message()}`);
+    await dialog.dismiss();
+  });
+  return { page, complaints, close: () => context.close() };
+}
+
+/** By how many pixels a page is wider than its window. */
+export function overflow(page) {
+  return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+}

@@ -1,0 +1,99 @@
+//! The pages of a gateway in a real browser: `tests/browser`, which needs Node.js, npm and Chromium.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+/// What Chromium is called, in the order of preference.
+const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+
+/// Runs the tests where they can run. Where they cannot, this says so, last of all and in a line of its own.
+pub(crate) fn test() -> Result<()> {
+    let start = Instant::now();
+    match tools() {
+        Ok(tools) => run(&tools)?,
+        Err(reason) => {
+            eprintln!("xtask: browser: SKIPPED, the pages were not looked at: {reason:#}");
+            return Ok(());
+        }
+    }
+    eprintln!("xtask: browser: done in {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+struct Tools {
+    node: PathBuf,
+    chromium: PathBuf,
+    tests: PathBuf,
+}
+
+/// What the tests need, and playwright-core beside them.
+///
+/// # Errors
+/// What is missing, and what to do about it.
+fn tools() -> Result<Tools> {
+    let remedy = "is not on the PATH (Debian: apt-get install nodejs npm chromium)";
+    let node = found("node").with_context(|| format!("node {remedy}"))?;
+    let npm = found("npm").with_context(|| format!("npm {remedy}"))?;
+    let chromium = CHROMIUM.into_iter().find_map(found).with_context(|| format!("chromium {remedy}"))?;
+    let tests = workspace()?.join("tests/browser");
+    if !is_installed(&tests) {
+        let mut install = Command::new(npm);
+        install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]).current_dir(&tests);
+        let status = install.status().context("npm could not be started")?;
+        if !status.success() {
+            bail!("npm ci could not fetch playwright-core ({status})");
+        }
+    }
+    Ok(Tools { node, chromium, tests })
+}
+
+/// Whether what the lock file names was installed after it was written.
+fn is_installed(tests: &Path) -> bool {
+    let written = |file: &str| fs::metadata(tests.join(file)).and_then(|metadata| metadata.modified()).ok();
+    match (written("node_modules/.package-lock.json"), written("package-lock.json")) {
+        (Some(installed), Some(locked)) => installed >= locked,
+        _ => false,
+    }
+}
+
+fn run(tools: &Tools) -> Result<()> {
+    crate::cargo("browser", &["build", "--quiet", "--package", "ipfrs-cli"], &[])?;
+    let cli = target()?.join("debug/ipfrs-cli");
+    let arguments = ["--test", "--test-reporter=spec", "pages.test.mjs"];
+    eprintln!("xtask: browser: node {} in tests/browser", arguments.join(" "));
+    let status = Command::new(&tools.node)
+        .args(arguments)
+        .current_dir(&tools.tests)
+        .env("IPFRS_CLI", cli)
+        .env("CHROMIUM", &tools.chromium)
+        .status()
+        .context("browser: node could not be started")?;
+    if !status.success() {
+        bail!("browser failed: node {}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// A program on the `PATH`.
+fn found(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
+}
+
+fn workspace() -> Result<PathBuf> {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(xtask.parent().context("xtask lies in no workspace")?.to_owned())
+}
+
+/// Where cargo puts what it builds.
+fn target() -> Result<PathBuf> {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => Ok(env::current_dir()?.join(directory)),
+        None => Ok(workspace()?.join("target")),
+    }
+}
