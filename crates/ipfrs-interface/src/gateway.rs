@@ -93,6 +93,7 @@ impl Gateway {
             false => ApiFile::write(repo, &addresses)?,
         };
         node.tend_uploads();
+        node.tend_names();
         lifecycle.set_ready();
         tracing::info!(?addresses, repo = %repo.display(), "listening");
         let ending = Ending { lifecycle: lifecycle.clone(), node, api_file, server: config.server.clone() };

@@ -211,6 +211,7 @@ impl Node {
             denylists.close();
         }
         self.inner.uploads.close().await;
+        self.inner.names.close().await;
         let pins = self.inner.pins.close().await;
         match &self.inner.pack {
             Some(pack) => pack.close().await.and(pins),

@@ -349,3 +349,26 @@ async fn a_damaged_record_is_not_served_and_can_be_replaced() {
         std::fs::read(&file).unwrap().len()
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_daemon_keeps_its_own_names_valid() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "x").await;
+    let name = gateway.rpc_json(&format!("name/publish?arg={cid}&lifetime=1h&ttl=5m")).await["Name"].clone();
+    let path = format!("/routing/v1/ipns/{}", name.as_str().unwrap());
+    let published = Record::parse(gateway.content(&path).await).unwrap();
+
+    let gateway = TestGateway::start_on(gateway.stop().await, |config| config.ipns.republish = false).await;
+    assert_eq!(Record::parse(gateway.content(&path).await).unwrap(), published);
+    let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
+    let renewed = loop {
+        let record = Record::parse(gateway.content(&path).await).unwrap();
+        if record != published {
+            break record;
+        }
+    };
+    assert!(renewed.validity() > published.validity() + 40 * HOUR);
+    assert_eq!(renewed.sequence(), published.sequence());
+    assert_eq!((renewed.value(), renewed.ttl()), (published.value(), published.ttl()));
+    assert_eq!(gateway.content(&format!("/ipns/{}", name.as_str().unwrap())).await, "x");
+}

@@ -16,6 +16,8 @@ pub struct IpnsConfig {
     pub record_ttl_seconds: u64,
     /// Longest that an answer is used, whatever its record says, in seconds.
     pub max_cache_ttl_seconds: u64,
+    /// Whether the daemon signs records of its own keys again before they end.
+    pub republish: bool,
     /// Most names whose records are kept.
     pub max_records: usize,
 }
@@ -26,6 +28,7 @@ impl Default for IpnsConfig {
             record_lifetime_seconds: 172_800,
             record_ttl_seconds: 300,
             max_cache_ttl_seconds: 31_536_000,
+            republish: true,
             max_records: 100_000,
         }
     }

@@ -7,6 +7,7 @@ mod publish;
 mod record;
 mod store;
 mod target;
+mod tending;
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

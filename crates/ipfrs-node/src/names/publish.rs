@@ -133,7 +133,7 @@ fn sequence(last: Option<&Record>, asked: Option<u64>, value: &str, validity: Sy
 }
 
 /// Makes a record. RSA takes milliseconds.
-async fn sign(
+pub(super) async fn sign(
     key: PrivateKey,
     value: String,
     sequence: u64,

@@ -9,9 +9,10 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use ipfrs_core::{Error, Result};
 use ipfrs_ipns::{Name, Record};
+use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::IpnsConfig;
 use super::store::RecordStore;
@@ -35,6 +36,8 @@ pub(crate) struct Names {
     /// For each group of names, how often one of its records changed: what was read before is not believed afterwards.
     changes: [AtomicU64; GROUPS],
     hasher: RandomState,
+    /// What runs in the background.
+    tending: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What is known of a name.
@@ -62,6 +65,7 @@ impl Names {
             cache: keeps.then(|| Cache::with_weighter(CACHE_NAMES, CACHE_BYTES, ByBytes)),
             changes: [const { AtomicU64::new(0) }; GROUPS],
             hasher: RandomState::new(),
+            tending: Mutex::default(),
         }
     }
 
@@ -73,6 +77,21 @@ impl Names {
     fn known(&self, name: &Name) -> Option<Option<Record>> {
         let known = self.cache.as_ref()?.get(name)?;
         (known.changes == self.changes(name).load(Ordering::Acquire)).then_some(known.record)
+    }
+
+    /// Keeps what runs in the background until the node is closed.
+    pub(super) fn tend(&self, tending: JoinHandle<()>) {
+        *self.tending.lock() = Some(tending);
+    }
+
+    /// Stops what runs in the background.
+    pub(crate) async fn close(&self) {
+        let tending = self.tending.lock().take();
+        if let Some(tending) = tending {
+            tending.abort();
+            // It was told to end: how it did says nothing.
+            drop(tending.await);
+        }
     }
 
     /// Approximate bytes of the records in memory.
