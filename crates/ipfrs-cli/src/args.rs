@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Write, show and check the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Look at denylists
+    #[command(subcommand)]
+    Denylist(DenylistCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell to complete in
@@ -308,4 +311,14 @@ pub(crate) enum ConfigCommand {
     Show,
     /// Read and check the configuration
     Check,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DenylistCommand {
+    /// Count the rules of lists in the compact format, and say which lines are none
+    Check {
+        /// The lists
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
 }

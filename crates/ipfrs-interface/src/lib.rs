@@ -17,6 +17,7 @@ mod request_log;
 mod server;
 mod signals;
 mod stalled_streams;
+mod tunnel;
 
 pub use config::{Config, Flag, Settings, Sources};
 pub use gateway::{Gateway, running_url};
@@ -25,6 +26,8 @@ pub use ipfrs_core::{codec, hash::HashFunction};
 pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile};
 /// How a key leaves the repo: by reading its file, since none goes over HTTP.
 pub use ipfrs_node::export_key;
+/// A look at a denylist without a gateway.
+pub use ipfrs_node::{DenylistReport, inspect_denylist};
 pub use local::Local;
 pub use logging::{LogConfig, LogFormat};
 pub use server::ServerConfig;

@@ -5,6 +5,7 @@ mod block;
 mod cat;
 mod config;
 mod dag;
+mod denylist;
 mod gateway;
 mod get;
 mod key;
@@ -30,6 +31,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
     match command {
         Command::Gateway(command) => gateway::run(&globals, &command, &mut out),
         Command::Config(command) => config::run(&globals, &command, &mut out),
+        Command::Denylist(command) => denylist::run(&command, &mut out),
         Command::Completions { shell } => completions(shell, &mut out),
         Command::Version => version(&mut out),
         Command::Add(args) => with_api(&globals, "add", async |api| add::run(api, &args, &mut out).await),

@@ -110,3 +110,21 @@ fn completions_know_the_commands() {
         assert!(place.ok(&["completions", shell]).contains("only-hash"), "{shell}");
     }
 }
+
+#[test]
+fn a_denylist_is_checked_before_a_gateway_reads_it() {
+    let place = Place::new();
+    let cid = "bafybeihvvulpp4evxj7x7armbqcyg6uezzuig6jp3lktpbovlqfkuqeuoq";
+    place.write("good.deny", format!("name: Mine\n---\n/ipfs/{cid}\n!/ipns/example.org\n").as_bytes());
+    place.write("bad.deny", format!("/ipfs/{cid}\n/ipfs/nonsense\n").as_bytes());
+    place.write("other.deny", b"version: 9\n---\n");
+    assert_eq!(place.ok(&["denylist", "check", "good.deny"]), "good.deny (Mine): 2 rules, 0 malformed lines");
+    let ran = place.run(&["denylist", "check", "good.deny", "bad.deny"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.text().contains("bad.deny, line 2: invalid CID \"nonsense\""), "{ran:?}");
+    assert!(ran.text().contains("bad.deny: 1 rules, 1 malformed lines"), "{ran:?}");
+    assert!(place.fails(&["denylist", "check", "other.deny"]).contains("version 9 of the format is not supported"));
+    let json = place.ok(&["denylist", "check", "--json", "good.deny"]);
+    assert!(json.contains(r#""rules":2"#) && json.contains(r#""malformed":0"#), "{json}");
+    assert!(!place.repo().exists());
+}

@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 48] = [
+    let commands: [&[&str]; 50] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -52,6 +52,8 @@ fn help_of_every_command() {
         &["config", "init"],
         &["config", "show"],
         &["config", "check"],
+        &["denylist"],
+        &["denylist", "check"],
         &["completions"],
         &["version"],
     ];
