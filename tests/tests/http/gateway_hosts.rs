@@ -94,6 +94,30 @@ async fn a_configured_host_serves_its_paths_and_health_and_nothing_else() {
         }
     }
     assert_eq!(gateway.rpc("version").send().await.unwrap().status(), 200);
+    let welcome = ask(&gateway, "ipfs.example", "/", &[]).await.text().await.unwrap();
+    assert!(welcome.contains("/ipfs/") && welcome.contains("/health"), "{welcome}");
+    assert!(!welcome.contains("/ipns/") && !welcome.contains("/api/"), "{welcome}");
+}
+
+#[tokio::test]
+async fn while_dns_fails_a_domain_has_what_every_host_has_and_no_rpc() {
+    let gateway = TestGateway::start_with(|config| {
+        // Nobody answers there.
+        config.dns.resolvers = serde_json::from_value("127.0.0.1:1".into()).unwrap();
+    })
+    .await;
+    let host = "unknown.example.com";
+    for path in [format!("/ipfs/{HELLO}"), "/health".into()] {
+        assert_eq!(status(&gateway, host, &path).await, 200, "{path}");
+    }
+    for path in ["/", "/index.html", "/metrics", "/v1/progress"] {
+        let response = ask(&gateway, host, path, &[]).await;
+        assert!(response.status().is_server_error(), "{path}: {}", response.status());
+        let text = response.text().await.unwrap();
+        assert!(text.contains(host) && text.contains("use the address instead"), "{text}");
+    }
+    let rpc = gateway.request(Method::POST, "/api/v0/version").header("host", host).send().await.unwrap();
+    assert!(rpc.status().is_server_error(), "{}", rpc.status());
 }
 
 #[tokio::test]

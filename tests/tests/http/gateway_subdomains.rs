@@ -165,6 +165,11 @@ async fn pages_and_redirects_lead_to_what_the_host_has() {
     }
     let root = ask(&gateway, &host, "/", &[("accept", "text/html")]).await.text().await.unwrap();
     assert!(root.contains("href=\"/ipfs\"") && !root.contains("href=\"/..\""), "{root}");
+    let node = format!(r#"{{"link":{{"/":"{directory}"}}}}"#);
+    let node = gateway.put_block("cid-codec=dag-json", node).await;
+    let page = ask(&gateway, &format!("{node}.ipfs.example.com:81"), "/", &[("accept", "text/html")]).await;
+    let (page, link) = (page.text().await.unwrap(), format!("href=\"//example.com:81/ipfs/{directory}\""));
+    assert!(page.contains(&link), "{page}");
     let raw = ask(&gateway, &host, "/ipfs/file.txt?x=y", &[("accept", "application/vnd.ipld.raw")]).await;
     assert_eq!(header(&raw, "content-location"), "/ipfs/file.txt?x=y&format=raw");
 }

@@ -14,7 +14,7 @@ use tower::Service as _;
 use super::hosts::{Place, Visit};
 use super::request::{normalised, segments};
 use super::site::Site;
-use super::{IPNS_ROUTE, ROUTE, cors, serve_site, subdomain};
+use super::{IPNS_ROUTE, ROUTE, cors, serve_site, subdomain, welcome};
 use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
@@ -34,6 +34,11 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, re
             None => router.call(request).await.unwrap_or_else(|never| match never {}),
         },
         Ok(Decision::Site(site)) => serve_site(state, site, request).await,
+        Ok(Decision::Welcome(paths)) => {
+            let family = state.metrics.family("/", request.method());
+            let answer = async |request| welcome::at_host(&state, &request, &paths);
+            metrics::observed(&state, family, request, answer).await
+        }
         Ok(Decision::Moved(namespace, location)) => {
             let route = if namespace == Namespace::Ipfs { ROUTE } else { IPNS_ROUTE };
             let moved = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&location))]).into_response();
@@ -55,6 +60,8 @@ enum Decision {
     Daemon,
     /// Content.
     Site(Site),
+    /// What is served at the host.
+    Welcome(Vec<Namespace>),
     /// The same at another host.
     Moved(Namespace, String),
 }
@@ -108,7 +115,9 @@ async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri
     }
     match website(state, visit, config.deserialized).await? {
         Some(site) => Ok(Decision::Site(site)),
-        None if path == "/" && !config.paths.is_empty() => Ok(Decision::Daemon),
+        None if path == "/" && !config.paths.is_empty() && is_read(method) => {
+            Ok(Decision::Welcome(config.paths.clone()))
+        }
         None => Err(not_served(visit, path)),
     }
 }

@@ -129,6 +129,14 @@ impl Places {
         format!("{}/{}", self.here, encode(name))
     }
 
+    /// The way to content by its CID.
+    pub(super) fn content(&self, cid: &str) -> String {
+        match &self.content {
+            Some(host) => format!("{host}/ipfs/{cid}"),
+            None => format!("https://cid.ipfs.tech/#{cid}"),
+        }
+    }
+
     /// The way to content by its CID, to be saved as `name`; and whether that is on another site.
     pub(super) fn cid(&self, cid: &str, name: &str) -> (String, bool) {
         match &self.content {

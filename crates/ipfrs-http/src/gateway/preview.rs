@@ -72,7 +72,7 @@ pub(super) async fn page(
     let own = Codec::of(&object.cid).map(|codec| Format::Codec(codec).name());
     let rendering = tokio::task::spawn_blocking(move || {
         let text = json.and_then(|json| match std::str::from_utf8(&json) {
-            Ok(text) => Ok(markup(text)),
+            Ok(text) => Ok(markup(text, |cid| places.content(cid))),
             Err(_) => Err("it is not dag-json: it is not UTF-8".to_owned()),
         });
         let page = Page {
@@ -91,14 +91,16 @@ pub(super) async fn page(
     Ok(answer.into_response(StatusCode::OK, Body::from(page)))
 }
 
-/// JSON as HTML: a line for each entry, links of dag-json that can be followed. Nothing is interpreted but links, so that
-/// numbers stay as they are written.
-fn markup(json: &str) -> String {
+/// JSON as HTML: a line for each entry, links of dag-json that can be followed to where `content` says that a CID is.
+/// Nothing is interpreted but links, so that numbers stay as they are written.
+fn markup(json: &str, content: impl Fn(&str) -> String) -> String {
     let tokens: Vec<&str> = Tokens(json).collect();
     let (mut out, mut depth, mut at) = (String::with_capacity(2 * json.len()), 0_usize, 0);
     while let Some(token) = tokens.get(at) {
         if let Some((label, target)) = link(&tokens[at..]) {
-            out.push_str(&format!("{{&quot;/&quot;: <a href=\"/ipfs/{target}\">"));
+            out.push_str("{&quot;/&quot;: <a href=\"");
+            escape(&content(&target), &mut out);
+            out.push_str("\">");
             escape(label, &mut out);
             out.push_str("</a>}");
             at += 5;
@@ -202,9 +204,10 @@ mod tests {
              {{&quot;/&quot;: <a href=\"/ipfs/{cid}\">&quot;{cid}&quot;</a>}},\n  &quot;n&quot;: [\n    \
              18446744073709551616,\n    {{}}\n  ],\n  &quot;x&quot;: {{\n    &quot;/&quot;: &quot;&lt;&quot;\n  }}\n}}"
         );
-        assert_eq!(markup(&json), expected);
+        let content = |cid: &str| format!("/ipfs/{cid}");
+        assert_eq!(markup(&json, content), expected);
         for broken in ["", "\"", "{\"a", "}}]", "\u{e9}\"\\", "[[[["] {
-            markup(broken);
+            markup(broken, content);
         }
     }
 }

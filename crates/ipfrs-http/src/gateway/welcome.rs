@@ -12,11 +12,12 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use super::page::not_rendered;
 use super::request::accepts_html;
 use crate::body::header_text;
+use crate::config::Namespace;
 use crate::error::GatewayError;
 use crate::router::AppState;
 
 /// What leads where, in words; and whether it is a page to go to.
-const ROUTES: [(&str, &str, bool); 6] = [
+const ROUTES: [Route; 6] = [
     ("/ipfs/{cid}[/path]", "content", false),
     ("/ipns/{name}[/path]", "content by its name", false),
     ("/api/v0/...", "Kubo RPC (POST)", false),
@@ -33,11 +34,27 @@ const UNSAFE: &AsciiSet =
 #[template(path = "welcome.html")]
 struct Page {
     title: &'static str,
-    routes: [(&'static str, &'static str, bool); 6],
+    routes: Vec<Route>,
 }
+
+/// A route, what it leads to, and whether that is a page.
+type Route = (&'static str, &'static str, bool);
 
 /// A page for browsers, text for everybody else; with `?open={address}`, on to that content.
 pub(crate) async fn welcome(State(state): State<AppState>, request: Request) -> Response {
+    answer(&state, &request, ROUTES.to_vec())
+}
+
+/// As [`welcome`], at a host where `paths` and health are served, and nothing else.
+pub(super) fn at_host(state: &AppState, request: &Request, paths: &[Namespace]) -> Response {
+    let is_served = |route: &str| match Namespace::of_path(route) {
+        Some(namespace) => paths.contains(&namespace),
+        None => route == "/health",
+    };
+    answer(state, request, ROUTES.into_iter().filter(|(route, ..)| is_served(route)).collect())
+}
+
+fn answer(state: &AppState, request: &Request, routes: Vec<Route>) -> Response {
     let query = request.uri().query().unwrap_or_default();
     let address = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "open");
     let answer = match address {
@@ -45,23 +62,23 @@ pub(crate) async fn welcome(State(state): State<AppState>, request: Request) -> 
             let headers = [(LOCATION, header_text(&location)), (CACHE_CONTROL, HeaderValue::from_static("no-store"))];
             (StatusCode::SEE_OTHER, headers).into_response()
         }),
-        None if accepts_html(request.headers()) => page(&state),
-        None => Ok(text()),
+        None if accepts_html(request.headers()) => page(state, routes),
+        None => Ok(text(&routes)),
     };
     answer.unwrap_or_else(|error| GatewayError(error).into_response())
 }
 
-fn page(state: &AppState) -> Result<Response> {
-    let page = Page { title: "ipfrs gateway", routes: ROUTES }.render().map_err(not_rendered)?;
+fn page(state: &AppState, routes: Vec<Route>) -> Result<Response> {
+    let page = Page { title: "ipfrs gateway", routes }.render().map_err(not_rendered)?;
     let mut response = Response::new(Body::from(page));
     state.pages.head_with_form(response.headers_mut());
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     Ok(response)
 }
 
-fn text() -> Response {
-    let lines = ROUTES.map(|(route, what, _)| format!("  {route:<20} {what}\n"));
-    ([(VARY, "Accept")], format!("ipfrs gateway\n\n{}", lines.concat())).into_response()
+fn text(routes: &[Route]) -> Response {
+    let lines: String = routes.iter().map(|(route, what, _)| format!("  {route:<20} {what}\n")).collect();
+    ([(VARY, "Accept")], format!("ipfrs gateway\n\n{lines}")).into_response()
 }
 
 /// The path of what a person typed: a path, a URL of a gateway, an `ipfs://` address, a CID or a domain. It is always on
