@@ -24,5 +24,5 @@ pub const MAX_DAG_BLOCKS: usize = 16 * 1024 * 1024;
 /// were made to be expensive are over it.
 pub const MAX_BLOCK_LINKS: usize = 65_536;
 
-/// Deepest nesting of lists and maps in one block of dag-cbor or dag-json.
-pub const MAX_BLOCK_NESTING: usize = 100;
+/// Deepest nesting of lists and maps in one block of dag-cbor or dag-json: what the usual parsers of both read.
+pub const MAX_BLOCK_NESTING: usize = 127;

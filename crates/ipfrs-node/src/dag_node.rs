@@ -5,6 +5,7 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
+use ipfrs_core::limits::MAX_BLOCK_NESTING;
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_unixfs::dag_pb;
 use ipld_core::cid::Cid as LinkCid;
@@ -107,7 +108,8 @@ fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
 fn not_cbor(error: DecodeError<Infallible>) -> Error {
     let why = match error {
         DecodeError::DepthOverflow { .. } => {
-            let message = "its lists and maps are more than 127 deep, the most that is converted";
+            let message =
+                format!("its lists and maps are more than {MAX_BLOCK_NESTING} deep, the most that a block may have");
             return Error::too_large(message).with_source(error);
         }
         DecodeError::Eof { .. } | DecodeError::RequireLength { .. } => "it is cut off".to_owned(),

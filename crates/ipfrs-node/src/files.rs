@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use ipfrs_core::{Cid, Error, Result, identity_payload};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
 use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async};
@@ -51,11 +51,12 @@ impl Object {
     /// The error of whoever needs a file or a directory where this is [`ObjectKind::Other`]: what the block is instead, or
     /// what is wrong with it. `remedy` says what to ask for.
     pub async fn not_unixfs(&self, remedy: &str) -> Error {
-        let reason = match decode_async(self.cid, self.block.clone()).await {
-            Ok(_) => format!("block {} is neither a file nor a directory", self.cid),
-            Err(reason) => reason.to_string(),
+        let (kind, reason) = match decode_async(self.cid, self.block.clone()).await {
+            Ok(_) => (ErrorKind::Unsupported, format!("block {} is neither a file nor a directory", self.cid)),
+            Err(reason) if reason.kind() == ErrorKind::TooLarge => (ErrorKind::TooLarge, reason.to_string()),
+            Err(reason) => (ErrorKind::Unsupported, reason.to_string()),
         };
-        Error::unsupported(format!("{}: {reason}; {remedy}", self.facts.path))
+        Error::new(kind, format!("{}: {reason}; {remedy}", self.facts.path))
     }
 }
 

@@ -82,9 +82,14 @@ pub(crate) fn push_link(links: &mut Vec<Cid>, cid: Cid) -> Result<()> {
 /// Refuses lists and maps that `depth` others are around, when these are too many.
 fn check_nesting(depth: usize) -> Result<()> {
     if depth >= MAX_BLOCK_NESTING {
-        return Err(Error::too_large(format!(
-            "its lists and maps are more than {MAX_BLOCK_NESTING} deep, the most that a block may have"
-        )));
+        return Err(too_nested());
     }
     Ok(())
+}
+
+/// The error of a block whose lists and maps are too deep.
+fn too_nested() -> Error {
+    Error::too_large(format!(
+        "its lists and maps are more than {MAX_BLOCK_NESTING} deep, the most that a block may have"
+    ))
 }

@@ -7,8 +7,7 @@ use ipfrs_core::{Cid, codec};
 use reqwest::Method;
 use tokio::time::timeout;
 
-use crate::car;
-use crate::crafted::{self, DIRECTORY, Dag, Data, FILE, SHARD, SYMLINK};
+use crate::crafted::{self, Dag, Data, FILE, SHARD, SYMLINK};
 use crate::harness::{TestGateway, header, rpc_failure};
 use crate::wire::{Answer, Wire, exchange};
 
@@ -130,7 +129,7 @@ async fn a_tree_of_more_files_than_anybody_can_count_costs_what_is_taken_of_it()
     assert!(answer.is_complete && read <= 4, "{read} blocks");
     for command in ["ls?", "dag/export?", "dag/stat?progress=false&", "pin/add?"] {
         let (answer, read) = cost(&gateway, &post(format!("{command}arg={tree}"))).await;
-        assert!(answer.status == 200 && answer.is_complete && read <= 61, "{command}: {read} blocks");
+        assert!(answer.status == 200 && answer.is_complete && read <= 62, "{command}: {read} blocks");
     }
     let (answer, read) = cost(&gateway, &get(format!("{tree}?format=car"))).await;
     assert!(answer.is_complete && read <= 62, "{read} blocks");
@@ -175,4 +174,174 @@ async fn a_sharded_directory_of_repeated_shards_costs_what_is_taken_of_it() {
         assert!(answer.status >= 400 && read <= 23, "{request}: {} {read} blocks", answer.status);
         assert!(answer.text().contains("deeper than"), "{}", answer.text());
     }
+}
+
+/// Levels of a DAG that is deeper than any is read.
+const TOO_DEEP: usize = 200;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_and_trees_of_too_many_levels_are_refused() {
+    let gateway = TestGateway::start().await;
+    let mut dag = Dag::default();
+    let leaf = dag.put(codec::RAW, b"leaf".to_vec());
+    let (mut bare, mut with_bytes, mut tree) = (leaf, (leaf, 4), leaf);
+    for _ in 0..TOO_DEEP {
+        bare = dag.file(b"", &[(bare, 4)]);
+        with_bytes = (dag.file(b"x", &[with_bytes]), with_bytes.1 + 1);
+        tree = dag.directory(&[("d", tree)]);
+    }
+    dag.import(&gateway).await;
+    let limit = "deeper than the limit of 128 nodes";
+    let struck = "ipfrs_refusals_total{limit=\"dag\"}";
+    for file in [bare, with_bytes.0] {
+        let before = gateway.metric(struck).await;
+        let requests = [
+            get(file),
+            format!("{}\r\nRange: bytes=-1", get(file)),
+            get(format!("{file}?format=tar")),
+            format!("GET /v1/stream/download/{file} HTTP/1.1"),
+            post(format!("cat?arg={file}")),
+            post(format!("get?arg={file}")),
+        ];
+        for request in &requests {
+            let (answer, read) = cost(&gateway, request).await;
+            let status = if request.starts_with("POST") { 500 } else { 413 };
+            assert_eq!(answer.status, status, "{request}: {}", answer.text());
+            // A look at the first bytes, for a content type, may be the same way once more.
+            assert!(answer.text().contains(limit) && read <= 2 * 130, "{request}: {read} blocks, {}", answer.text());
+        }
+        assert!(gateway.metric(struck).await >= before + requests.len() as u64);
+    }
+    for root in [bare, with_bytes.0, tree] {
+        let (answer, read) = cost(&gateway, &get(format!("{root}?format=car"))).await;
+        assert!(!answer.is_complete && read <= 131, "{read} blocks");
+        let (answer, read) = cost(&gateway, &post(format!("dag/export?arg={root}"))).await;
+        assert!(answer.status == 500 && answer.text().contains("deeper than the limit of 128"), "{}", answer.text());
+        assert!(read <= 131, "{read} blocks");
+        // What visits each block once, in whatever order, has no need of a limit.
+        for command in ["dag/stat?progress=false&", "pin/add?"] {
+            let (answer, read) = cost(&gateway, &post(format!("{command}arg={root}"))).await;
+            assert!(answer.status == 200 && read <= 202, "{command}: {read} blocks, {}", answer.text());
+        }
+    }
+    for request in [get(format!("{tree}?format=tar")), post(format!("get?arg={tree}"))] {
+        let (answer, read) = cost(&gateway, &request).await;
+        assert!(!answer.is_complete && read <= 131, "{request}: {read} blocks");
+    }
+    assert_eq!(gateway.content(&format!("/ipfs/{tree}{}", "/d".repeat(TOO_DEEP))).await, "leaf");
+    let (answer, read) = cost(&gateway, &get(format!("{tree}{}", "/d".repeat(257)))).await;
+    assert_eq!((answer.status, read), (413, 0));
+    assert!(answer.text().contains("257 segments, over the limit of 256"), "{}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_that_lie_are_no_answer_that_looks_whole() {
+    let gateway = TestGateway::start().await;
+    let mut dag = Dag::default();
+    let leaf = dag.put(codec::RAW, b"leaf".to_vec());
+    let file = Data { kind: FILE, ..Data::default() };
+    let shard = Data { kind: SHARD, data: b"\x01", fanout: Some(8), ..Data::default() };
+    let (huge, sizes) = (1 << 62, vec![0; 700_000]);
+    let cases = [
+        ("its filesize is", Data { filesize: Some(u64::MAX), ..file.clone() }, 0),
+        ("its filesize is 5", Data { filesize: Some(5), blocksizes: &[4], ..file.clone() }, 1),
+        ("overflow 64 bits", Data { blocksizes: &[u64::MAX, u64::MAX], ..file.clone() }, 2),
+        ("1 links with 2 sizes", Data { blocksizes: &[4, 4], ..file.clone() }, 1),
+        ("0 links with 700000 sizes", Data { blocksizes: &sizes, ..file.clone() }, 0),
+        ("holds 4 file bytes where its parent says", Data { blocksizes: &[huge], ..file.clone() }, 1),
+        ("fan-out 2048 is not a power of two from 8 to 1024", Data { fanout: Some(2048), ..shard.clone() }, 1),
+        ("fan-out 7 is not", Data { fanout: Some(7), ..shard.clone() }, 1),
+        ("fan-out 0 is not", Data { fanout: Some(0), ..shard.clone() }, 1),
+        ("fan-out 18446744073709551615 is not", Data { fanout: Some(u64::MAX), ..shard.clone() }, 1),
+        ("8 bits for 1 links", Data { data: b"\xff", ..shard.clone() }, 1),
+    ];
+    let cases: Vec<_> =
+        cases.into_iter().map(|(why, data, links)| (why, dag.node((0..links).map(|_| ("", leaf)), &data))).collect();
+    dag.import(&gateway).await;
+    for (why, cid) in cases {
+        for request in [
+            get(cid),
+            format!("{}\r\nRange: bytes=0-0", get(cid)),
+            get(format!("{cid}/")),
+            format!("GET /v1/stream/download/{cid} HTTP/1.1"),
+            post(format!("cat?arg={cid}")),
+            post(format!("get?arg={cid}")),
+        ] {
+            let (answer, read) = cost(&gateway, &request).await;
+            assert!(answer.status >= 400 && answer.text().contains(why), "{why} {request}: {}", answer.text());
+            assert!(read <= 4, "{why} {request}: {read} blocks");
+        }
+        // Who verifies gets the blocks as they are.
+        for request in [get(format!("{cid}?format=raw")), get(format!("{cid}?format=car"))] {
+            let (answer, _) = cost(&gateway, &request).await;
+            assert!(answer.status == 200 && answer.is_complete, "{why} {request}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_them() {
+    let gateway = TestGateway::start().await;
+    let mut dag = Dag::default();
+    let empty: Cid = "bafkqaaa".parse().unwrap();
+    let nested = |deep: usize| [vec![0x81; deep], vec![0]].concat();
+    let deep_json = [vec![b'['; 1_000_000], vec![b']'; 1_000_000]].concat();
+    let too_deep = "are more than 127 deep, the most that a block may have";
+    let cases = [
+        (codec::DAG_CBOR, nested(128), too_deep),
+        (codec::DAG_CBOR, nested(1_000_000), too_deep),
+        (codec::DAG_CBOR, b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), "it ends before its last item does"),
+        (codec::DAG_CBOR, b"\xbb\x7f\xff\xff\xff\xff\xff\xff\xff\x61a\x00".to_vec(), "it ends before"),
+        (codec::DAG_CBOR, b"\x7b\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), "it ends before"),
+        (codec::DAG_JSON, deep_json, too_deep),
+        (codec::DAG_PB, crafted::node((0..70_000).map(|_| ("", empty)), b""), "more than 65536 links"),
+        (codec::DAG_PB, b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f".to_vec(), "runs over the end"),
+        (codec::DAG_PB, b"\x0a\x00\x0a\x00".to_vec(), "two Data fields"),
+    ]
+    .map(|(codec, data, why)| (dag.put(codec, data), why));
+    let deepest = dag.put(codec::DAG_CBOR, nested(127));
+    dag.import(&gateway).await;
+    for (cid, why) in cases {
+        for command in ["dag/export?", "dag/stat?progress=false&", "pin/add?", "ls?"] {
+            let (answer, read) = cost(&gateway, &post(format!("{command}arg={cid}"))).await;
+            assert!(answer.status == 500 && answer.text().contains(why), "{command} {cid}: {}", answer.text());
+            assert!(read <= 2, "{command}: {read} blocks");
+        }
+        // Followed, and shown, without a stack or a heap that grows with what is claimed.
+        let page = format!("GET /ipfs/{cid}/ HTTP/1.1\r\nAccept: text/html");
+        for request in [get(format!("{cid}/0/0/x")), page, get(format!("{cid}?format=car"))] {
+            let (answer, read) = cost(&gateway, &request).await;
+            let is_page = answer.is_complete && answer.header("content-type").starts_with("text/html");
+            assert!(answer.status >= 400 || !answer.is_complete || is_page, "{request}: {}", answer.text());
+            assert!(answer.body.len() < 64 * 1024 && read <= 2, "{request}: {read} blocks");
+        }
+        let (answer, _) = cost(&gateway, &get(format!("{cid}?format=raw"))).await;
+        assert!(answer.status == 200 && answer.is_complete);
+    }
+    for command in ["dag/export?", "dag/get?", "dag/stat?progress=false&", "pin/add?"] {
+        let (answer, _) = cost(&gateway, &post(format!("{command}arg={deepest}"))).await;
+        assert!(answer.status == 200 && answer.is_complete, "{command}: {}", answer.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_as_wide_as_may_be_of_one_leaf_costs_what_it_gives() {
+    let gateway = TestGateway::start().await;
+    let mut dag = Dag::default();
+    let leaf = dag.put(codec::RAW, b"leaf".to_vec());
+    let file = dag.file(b"", &vec![(leaf, 4); 40_000]);
+    let symlink = dag.node([], &Data { kind: SYMLINK, data: b"self", ..Data::default() });
+    let loops = dag.directory(&[("self", symlink)]);
+    dag.import(&gateway).await;
+    let (answer, read) = cost(&gateway, &get(file)).await;
+    assert!(answer.is_complete && answer.body.len() == 160_000 && read <= 41_000, "{read} blocks");
+    let (answer, read) = cost(&gateway, &format!("{}\r\nRange: bytes=-1", get(file))).await;
+    assert!(answer.is_complete && read <= 3, "{read} blocks");
+    let (answer, read) = cost(&gateway, &get(format!("{file}?format=car"))).await;
+    assert!(answer.is_complete && read <= 3, "{read} blocks");
+    // A symlink is never followed here.
+    assert_eq!(gateway.content(&format!("/ipfs/{loops}/self")).await, "self");
+    assert_eq!(gateway.get(&format!("/ipfs/{loops}/self/self")).await.status(), 404);
+    let (answer, read) = cost(&gateway, &post(format!("get?arg={loops}"))).await;
+    assert!(answer.is_complete && answer.body.len() < 4_096 && read <= 3, "{read} blocks");
 }

@@ -32,6 +32,12 @@ async fn struck(gateway: &TestGateway, limit: &str) -> u64 {
     gateway.metric(&format!("ipfrs_refusals_total{{limit=\"{limit}\"}}")).await
 }
 
+/// The content ID of the last chunk of a file of [`CHUNKS`].
+async fn last_chunk(gateway: &TestGateway, cid: &str) -> String {
+    let root = gateway.rpc_json(&format!("dag/get?arg={cid}")).await;
+    root["Links"][CHUNKS - 1]["Hash"]["/"].as_str().unwrap().to_owned()
+}
+
 /// The text of an answer of `status` that no cache keeps.
 async fn refusal(response: Response, status: u16) -> String {
     let cache_control = header(&response, "cache-control").to_owned();
@@ -81,9 +87,7 @@ async fn an_answer_that_stalls_in_the_middle_has_no_clean_end() {
     let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
     let content = content::bytes(CHUNKS * CHUNK);
     let cid = gateway.add("raw-leaves=true", content.clone()).await;
-    let last = gateway.rpc_bytes(&format!("dag/get?arg={cid}/Links/{}/Hash", CHUNKS - 1)).await;
-    let last: serde_json::Value = serde_json::from_slice(&last).unwrap();
-    store.withhold(last["/"].as_str().unwrap());
+    store.withhold(&last_chunk(&gateway, &cid).await);
     let h2 = client().http2_prior_knowledge().build().unwrap();
     let ways = ["", "?format=car", "?format=tar"];
     let of_http_1 = join_all(ways.iter().map(async |way| {
@@ -112,9 +116,7 @@ async fn a_request_that_takes_too_long_is_504_or_breaks_off() {
     let (gateway, store) = slow(|config| config.gateway.max_request_seconds = 1).await;
     let (whole, content) = (gateway.add("", "small").await, content::bytes(CHUNKS * CHUNK));
     let cid = gateway.add("raw-leaves=true", content).await;
-    let last = gateway.rpc_bytes(&format!("dag/get?arg={cid}/Links/{}/Hash", CHUNKS - 1)).await;
-    let last: serde_json::Value = serde_json::from_slice(&last).unwrap();
-    store.withhold(last["/"].as_str().unwrap());
+    store.withhold(&last_chunk(&gateway, &cid).await);
     store.withhold(&whole);
     let head = async {
         let text = refusal(gateway.get(&format!("/ipfs/{whole}")).await, 504).await;

@@ -12,7 +12,7 @@ use ipfrs_node::{FileContent, Node, Span};
 
 use super::content_type::SNIFF_BYTES;
 use super::range::Ranges;
-use crate::body::{Sized, header_text};
+use crate::body::{Sized, begun, header_text};
 
 /// Content whose size is known before it is read.
 pub(crate) enum Payload {
@@ -41,11 +41,11 @@ impl Payload {
         }
     }
 
-    /// Status and body for `ranges`; the headers that depend on them are set. The first piece of a file is read before
+    /// Status and body for `ranges`; the headers that depend on them are set. The beginning of a file is read before
     /// the head is sent, so that a file whose beginning is missing is an error and not a broken answer.
     ///
     /// # Errors
-    /// What reading the first piece fails with.
+    /// What reading the beginning fails with.
     pub(crate) async fn respond(
         self,
         node: &Node,
@@ -84,7 +84,7 @@ impl Payload {
     /// The body with a span of the content.
     ///
     /// # Errors
-    /// What reading its first piece fails with.
+    /// What reading its beginning fails with.
     pub(crate) async fn body(self, node: &Node, span: Span) -> Result<Body> {
         match (self.slice(span), self) {
             (Some(bytes), _) => {
@@ -92,9 +92,8 @@ impl Payload {
                 Ok(Body::from(bytes))
             }
             (None, Self::File(file)) => {
-                let mut pieces = node.read(&file, span);
-                let first = pieces.next().await.transpose()?;
-                Ok(Sized::body(stream::iter(first.map(Ok)).chain(pieces), span.len))
+                let pieces = begun(node.read(&file, span).boxed()).await?;
+                Ok(Sized::body(pieces, span.len))
             }
             (None, Self::Bytes(_)) => Ok(Body::empty()),
         }

@@ -7,6 +7,7 @@ use ipfrs_node::{ObjectKind, Span};
 
 use super::args::Args;
 use super::{Answer, output};
+use crate::body::begun;
 use crate::router::AppState;
 
 /// `cat?arg=path[&arg=...][&offset=][&length=]`: the files one after the other; offset and length apply to the whole.
@@ -33,5 +34,6 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
     }
     let node = state.node.clone();
     let pieces = stream::iter(parts).flat_map(move |(file, span)| node.read(&file, span));
+    let pieces = begun(pieces.boxed()).await?;
     Ok(output::bytes(pieces, length, args.takes_trailers))
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{Step, check_nesting, list_index, push_link};
+use super::{Step, check_nesting, list_index, push_link, too_nested};
 
 /// The key that makes a map a link or bytes.
 const SLASH: &str = "/";
@@ -31,9 +31,16 @@ pub(super) fn follow(data: &[u8], segments: &[String]) -> Result<Step> {
 
 fn read<'de, S: DeserializeSeed<'de>>(data: &'de [u8], seed: S) -> Result<S::Value> {
     let mut json = serde_json::Deserializer::from_slice(data);
-    seed.deserialize(&mut json)
-        .and_then(|value| json.end().map(|()| value))
-        .map_err(|error| Error::invalid(error.to_string()))
+    seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value)).map_err(|error| in_words(&error))
+}
+
+/// The parser's reason. It has a limit of nesting itself, which is the same as ours and is met first.
+fn in_words(error: &serde_json::Error) -> Error {
+    let reason = error.to_string();
+    match reason.starts_with("recursion limit exceeded") {
+        true => too_nested(),
+        false => Error::invalid(reason),
+    }
 }
 
 /// Keeps an error of this crate while serde passes one of its own up.
