@@ -98,8 +98,8 @@ impl FromStr for KeyType {
             .into_iter()
             .find(|known| known.as_str() == text)
             .ok_or_else(|| {
-                let accepted = "accepted are ed25519, rsa, secp256k1 and ecdsa";
-                Error::invalid(format!("unrecognized key type: {text}: {accepted}"))
+                let known = "known are ed25519, rsa, secp256k1 and ecdsa";
+                Error::invalid(format!("unrecognized key type: {text}: {known}"))
             })
     }
 }

@@ -1,5 +1,8 @@
 //! Keys: vectors of the libp2p specification, keys that Kubo and OpenSSL wrote, and what must be refused.
 
+// Functions beside tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)]
+
 use ipfrs_core::ErrorKind;
 use ipfrs_ipns::{KeyType, Name, PrivateKey, PublicKey};
 

@@ -96,6 +96,9 @@ async fn what_cannot_be_published_is_refused_and_the_name_stays_as_it_was() {
         let message = failure(&gateway, &format!("name/publish?key=key&{query}")).await;
         assert!(message.contains(says), "{query}: {message}");
     }
+    // A script whose variable is not set publishes nothing.
+    failure(&gateway, &format!("name/publish?arg={file}&key=")).await;
+    failure(&gateway, "name/resolve").await;
     assert_eq!(gateway.content(&format!("/ipns/{name}")).await, "a file");
     assert_eq!(gateway.rpc("name/publish").send().await.unwrap().status(), 400);
     // Unless it need not be here.

@@ -92,6 +92,11 @@ impl Args {
         self.options.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// An option as text, empty where it is.
+    pub(super) fn given(&self, name: &str) -> Option<&str> {
+        self.options.get(name).map(String::as_str)
+    }
+
     /// An option of a type with a text form.
     pub(super) fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>, RpcError> {
         let parse = |value: &str| {

@@ -16,7 +16,7 @@ use ipfrs_core::{Error, ErrorKind};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::args::takes_trailers;
-use super::output;
+use super::{duration, output};
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::error::{RpcError, RpcErrorBody};
 
@@ -33,7 +33,7 @@ impl Globals {
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             match name.as_ref() {
                 "timeout" if !value.is_empty() => {
-                    let timeout = go_duration(&value).ok_or_else(|| {
+                    let timeout = duration::parse(&value).ok_or_else(|| {
                         format!("invalid value {value:?} for option \"timeout\": use a duration such as 30s or 1h30m")
                     })?;
                     globals.timeout = (!timeout.is_zero()).then(|| (timeout, value.into_owned()));
@@ -140,78 +140,5 @@ impl HttpBody for Timed {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
-    }
-}
-
-/// A duration as Go writes it (`time.ParseDuration`): numbers with units, `1h15m30.5s`, or `0`. Negative ones and those
-/// of more than 2^64 nanoseconds are none.
-fn go_duration(text: &str) -> Option<Duration> {
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest.is_empty() || rest == "0" {
-        return (rest == "0").then_some(Duration::ZERO);
-    }
-    let mut total: u128 = 0;
-    while !rest.is_empty() {
-        let is_number = |c: char| c.is_ascii_digit() || c == '.';
-        let number = &rest[..rest.find(|c| !is_number(c))?];
-        rest = &rest[number.len()..];
-        let unit = &rest[..rest.find(is_number).unwrap_or(rest.len())];
-        rest = &rest[unit.len()..];
-        let unit: u128 = match unit {
-            "ns" => 1,
-            "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
-            "ms" => 1_000_000,
-            "s" => 1_000_000_000,
-            "m" => 60_000_000_000,
-            "h" => 3_600_000_000_000,
-            _ => return None,
-        };
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 30 {
-            return None;
-        }
-        let digits = |text: &str| if text.is_empty() { Some(0) } else { text.parse::<u128>().ok() };
-        // Digits beyond the tenth of a nanosecond do not matter.
-        let fraction = &fraction[..fraction.len().min(18)];
-        let part = digits(fraction)? * unit / 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-        total = total.checked_add(digits(whole)?.checked_mul(unit)?)?.checked_add(part)?;
-    }
-    u64::try_from(total).ok().map(Duration::from_nanos)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_as_go_writes_them() {
-        for (text, nanoseconds) in [
-            ("0", Some(0)),
-            ("0s", Some(0)),
-            ("1ns", Some(1)),
-            ("1us", Some(1_000)),
-            ("1\u{b5}s", Some(1_000)),
-            ("2\u{3bc}s", Some(2_000)),
-            ("300ms", Some(300_000_000)),
-            ("1.5s", Some(1_500_000_000)),
-            (".5s", Some(500_000_000)),
-            ("1.s", Some(1_000_000_000)),
-            ("+1m", Some(60_000_000_000)),
-            ("1h15m30.918273645s", Some(4_530_918_273_645)),
-            ("0.3333333333333333333h", Some(1_199_999_999_999)),
-            ("2540400h", Some(9_145_440_000_000_000_000)),
-            ("", None),
-            ("3", None),
-            ("-1s", None),
-            (".s", None),
-            ("1d", None),
-            ("s", None),
-            ("1s2", None),
-            ("1.2.3s", None),
-            ("99999999999h", None),
-            ("1 s", None),
-        ] {
-            assert_eq!(go_duration(text), nanoseconds.map(Duration::from_nanos), "{text:?}");
-        }
     }
 }

@@ -30,7 +30,8 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer
     refuse_delegates(&args)?;
     let path = args.one("ipfs-path")?;
     let options = PublishOptions {
-        key: args.text("key").unwrap_or("self").to_owned(),
+        // An empty one is no identity: a script whose variable is not set must not publish its name.
+        key: args.given("key").unwrap_or("self").to_owned(),
         lifetime: time(&args, "lifetime")?,
         ttl: time(&args, "ttl")?,
         sequence: args.get("sequence")?,
@@ -42,7 +43,10 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer
 }
 
 fn time(args: &Args, option: &str) -> Result<Option<Duration>> {
-    let parse = |text| duration::parse(text).map_err(|e| Error::invalid(format!("option {option}: {e}")));
+    let parse = |text| {
+        let invalid = || format!("invalid value {text:?} for option {option:?}: use a duration such as 30s or 1h30m");
+        duration::parse(text).ok_or_else(|| Error::invalid(invalid()))
+    };
     args.text(option).map(parse).transpose()
 }
 
