@@ -40,8 +40,10 @@ fn documented_file_names_every_key_once() {
     let mut named = Vec::new();
     for line in Config::DEFAULT_TEXT.lines() {
         let line = line.trim_start_matches("# ");
-        match (line.strip_prefix('['), line.split_once(" = ")) {
-            (Some(name), _) => section = name.trim_end_matches(']').to_owned(),
+        // A comment may give a list as an example.
+        let name = line.strip_prefix('[').and_then(|line| line.strip_suffix(']'));
+        match (name.filter(|name| !name.contains('"')), line.split_once(" = ")) {
+            (Some(name), _) => section = name.to_owned(),
             (None, Some((key, _))) if !key.contains(' ') => named.push(format!("{section}.{key}")),
             _ => {}
         }
@@ -193,5 +195,53 @@ fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
     for (text, place, accepted) in cases {
         let complaint = complaint(text);
         assert!(complaint.contains(place) && complaint.contains(accepted), "{text:?} gave {complaint:?}");
+    }
+}
+
+#[test]
+fn hosts_and_proxies_are_read_from_tables_and_from_the_environment_and_shown_as_they_are_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sources = file(
+        dir.path(),
+        "[gateway]\ntrusted_proxies = [\"127.0.0.1\", \"10.0.0.0/8\"]\n\n[gateway.hosts.\"example.com\"]\nsubdomains = true\n\n\
+         [gateway.hosts.\"*.example.org\"]\npaths = [\"/ipfs\"]\ndeserialized = false\n",
+    );
+    let settings = Settings::read(&sources).unwrap();
+    let config = settings.config().unwrap().gateway;
+    let (com, org) = (&config.hosts["example.com"], &config.hosts["*.example.org"]);
+    assert_eq!((com.subdomains, com.inline_dnslink, com.paths.len(), com.deserialized), (true, false, 2, true));
+    assert_eq!((org.subdomains, org.paths.len(), org.deserialized), (false, 1, false));
+    assert!(config.trusted_proxies[1].contains("10.1.2.3".parse().unwrap()));
+    let shown = settings.to_toml().unwrap();
+    assert!(shown.contains(r#"hosts = { "*.example.org" = { "#), "{shown}");
+    assert!(shown.contains("config.toml, line 4"), "{shown}");
+    // What is shown can be read again.
+    let again = tempfile::tempdir().unwrap();
+    assert_eq!(Config::load(&file(again.path(), &shown)).unwrap().gateway, config);
+
+    let hosts = r#"{ "env.example" = { subdomains = true } }"#;
+    sources.environment = vec![("IPFRS_GATEWAY_HOSTS".to_owned(), hosts.to_owned())];
+    let hosts = Config::load(&sources).unwrap().gateway.hosts;
+    assert_eq!(hosts.into_keys().collect::<Vec<_>>(), ["env.example"], "a key is set as a whole");
+}
+
+#[test]
+fn wrong_hosts_and_proxies_are_errors_that_name_them() {
+    for (text, named) in [
+        ("[gateway.hosts.\"Example.com\"]", "gateway.hosts.\"Example.com\": write the name in lower case"),
+        ("[gateway.hosts.\"example.com:80\"]", "without a port"),
+        ("[gateway.hosts.\"example.com.\"]", "not a host name"),
+        ("[gateway.hosts.\"exa mple\"]", "not a host name"),
+        ("[gateway.hosts.\"x*.example\"]", "not a host name"),
+        ("[gateway.hosts.\"*.*\"]", "nothing but *"),
+        ("[gateway.hosts.\"127.0.0.1\"]\nsubdomains = true", "an address has no subdomains"),
+        ("[gateway.hosts.\"::1\"]", "in brackets"),
+        ("[gateway.hosts.\"example.com\"]\nsubdomain = true", "unknown field `subdomain`"),
+        ("[gateway.hosts.\"example.com\"]\npaths = [\"/api\"]", "`/ipfs` or `/ipns`"),
+        ("[gateway]\ntrusted_proxies = [\"localhost\"]", "\"localhost\" is neither an address"),
+        ("[gateway]\ntrusted_proxies = \"127.0.0.1\"", "gateway.trusted_proxies"),
+    ] {
+        let complaint = complaint(text);
+        assert!(complaint.contains(named) && complaint.starts_with("config.toml, line "), "{text}: {complaint}");
     }
 }
