@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use crate::body::broken_off;
 use crate::error::{GatewayError, Problem, RpcError};
+use crate::gateway;
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
@@ -65,7 +66,11 @@ pub(crate) fn too_many(state: &AppState, endpoint: &str, id: &HeaderValue) -> Re
     } else if endpoint.starts_with("/v1") {
         Problem::new(error, &RequestId(id.clone())).into_response()
     } else {
-        GatewayError(error).into_response()
+        let mut response = GatewayError(error).into_response();
+        if [gateway::ROUTE, gateway::IPNS_ROUTE].contains(&endpoint) {
+            gateway::cors::add(response.headers_mut());
+        }
+        response
     }
 }
 

@@ -141,6 +141,8 @@ async fn requests_beyond_those_that_are_answered_are_429_at_once() {
     let path = format!("/ipfs/{second}");
     let response = gateway.get(&path).await;
     assert_eq!(header(&response, "retry-after"), "1");
+    // A page of another origin is to see why.
+    assert_eq!(header(&response, "access-control-allow-origin"), "*");
     let text = refusal(response, 429).await;
     assert!(
         text.contains("2 requests are being answered") && text.contains("gateway.max_concurrent_requests"),

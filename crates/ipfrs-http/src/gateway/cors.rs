@@ -17,7 +17,7 @@ const EXPOSE_HEADERS: HeaderValue = HeaderValue::from_static(
 );
 
 /// Adds the headers to an answer. Without credentials: content is the same for everybody.
-pub(super) fn add(headers: &mut HeaderMap) {
+pub(crate) fn add(headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOW));
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, ALLOW_HEADERS);

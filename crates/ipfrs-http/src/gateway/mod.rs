@@ -6,7 +6,7 @@ mod car;
 mod codec;
 pub(crate) mod conditional;
 pub(crate) mod content_type;
-mod cors;
+pub(crate) mod cors;
 pub(crate) mod disposition;
 pub(crate) mod error_page;
 pub(crate) mod hosted;
