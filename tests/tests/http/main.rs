@@ -39,6 +39,7 @@ mod missing_blocks;
 mod multipart;
 mod names_publish;
 mod observability;
+mod pages;
 mod pins;
 mod progress;
 mod request_rules;

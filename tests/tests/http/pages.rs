@@ -1,0 +1,155 @@
+//! The pages that the daemon draws: for whom, and what they may do. `tests/browser` looks at them.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use ipfrs_core::hash;
+use reqwest::{Method, Response};
+
+use crate::harness::{TestGateway, hash_of, header};
+use crate::multipart::Form;
+
+const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+
+async fn browse(gateway: &TestGateway, method: Method, path: &str) -> Response {
+    gateway.request(method, path).header("accept", BROWSER).send().await.unwrap()
+}
+
+/// The texts of the elements `name` of a page.
+fn elements<'a>(page: &'a str, name: &str) -> Vec<&'a str> {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    page.split(&open).skip(1).map(|rest| rest.split(&close).next().unwrap()).collect()
+}
+
+/// Holds that a page may run and show nothing but what is its own.
+fn check_policy(policy: &str, page: &str) {
+    assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
+    assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
+    for name in ["style", "script"] {
+        let found = elements(page, name);
+        assert_eq!(page.matches(&format!("<{name}")).count(), 1, "{name}");
+        let hash = BASE64_STANDARD.encode(hash::sha2_256(found[0].as_bytes()).digest());
+        assert!(policy.contains(&format!("{name}-src 'sha256-{hash}'")), "{name}: {policy}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_is_a_page_for_a_browser_and_text_for_everybody_else() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/<b>/x", "x")]).await;
+    for (path, status, reason, up) in [
+        (format!("/ipfs/{root}/%3Cb%3E/%3Ci%3E"), 404, "no link named", Some(format!("/ipfs/{root}/%3Cb%3E/"))),
+        ("/ipfs/bafybeie5gq4jxvzmsym6hjlwxej4rwdoxt7wadqvmmwbqi7r27fclha2va".to_owned(), 404, "is not in", None),
+        ("/ipfs/not-a-cid".to_owned(), 400, "not-a-cid", None),
+        (format!("/ipfs/{root}/%3Cb%3E/x?format=dag-json"), 406, "dag-json", Some(format!("/ipfs/{root}/%3Cb%3E/"))),
+        ("/nowhere/at/all".to_owned(), 404, "no route", None),
+        ("/?open=nothing".to_owned(), 400, "nothing", None),
+    ] {
+        let text = gateway.get(&path).await;
+        assert_eq!(text.status(), status, "{path}");
+        assert_eq!(header(&text, "content-type"), "text/plain; charset=utf-8", "{path}");
+        assert!(header(&text, "vary").starts_with("Accept"), "{path}");
+        let text = text.text().await.unwrap();
+        assert!(text.contains(reason), "{path}: {text}");
+
+        let head = browse(&gateway, Method::HEAD, &path).await;
+        let page = browse(&gateway, Method::GET, &path).await;
+        for answer in [&head, &page] {
+            assert_eq!(answer.status(), status, "{path}");
+            assert_eq!(header(answer, "content-type"), "text/html; charset=utf-8", "{path}");
+            assert_eq!(header(answer, "cache-control"), "no-store", "{path}");
+            assert_eq!(header(answer, "x-content-type-options"), "nosniff", "{path}");
+            assert!(header(answer, "vary").starts_with("Accept"), "{path}");
+        }
+        assert!(head.bytes().await.unwrap().is_empty(), "{path}");
+        let (policy, id) =
+            (header(&page, "content-security-policy").to_owned(), header(&page, "x-request-id").to_owned());
+        let page = page.text().await.unwrap();
+        check_policy(&policy, &page);
+        assert!(page.contains(&id) && page.contains(&format!(">{status}</p>")), "{page}");
+        assert!(page.contains(reason) && !page.contains("<i>") && !page.contains("<b>"), "{page}");
+        let shown = up.as_ref().is_none_or(|up| page.contains(&format!("href=\"{up}\"")));
+        assert!(shown && page.contains("Up to the parent") == up.is_some(), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_apis_answer_browsers_as_everybody() {
+    let gateway = TestGateway::start().await;
+    for (method, path, status, content_type) in [
+        (Method::POST, "/api/v0/cat?arg=nothing", 500, "application/json"),
+        (Method::POST, "/api/v0/nothing", 404, "text/plain; charset=utf-8"),
+        (Method::GET, "/api/v0/cat", 405, "text/plain; charset=utf-8"),
+        (Method::GET, "/v1/nothing", 404, "application/problem+json"),
+        (Method::GET, "/v1/progress/nothing", 404, "application/problem+json"),
+    ] {
+        let response = browse(&gateway, method, path).await;
+        assert_eq!((response.status().as_u16(), header(&response, "content-type")), (status, content_type), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_welcome_is_a_page_for_browsers_and_leads_to_what_is_typed() {
+    let gateway = TestGateway::start().await;
+    let text = gateway.get("/").await;
+    assert_eq!(header(&text, "content-type"), "text/plain; charset=utf-8");
+    assert!(text.text().await.unwrap().contains("/ipfs/{cid}"));
+    let page = browse(&gateway, Method::GET, "/").await;
+    let policy = header(&page, "content-security-policy").to_owned();
+    assert!(policy.contains("form-action 'self'"), "{policy}");
+    assert!(header(&page, "vary").starts_with("Accept"));
+    let page = page.text().await.unwrap();
+    check_policy(&policy, &page);
+    assert!(page.contains("<form action=\"/\" method=\"get\"") && page.contains(env!("CARGO_PKG_VERSION")), "{page}");
+    for (typed, location) in [
+        ("bafkqabtimvwgy3yk", "/ipfs/bafkqabtimvwgy3yk"),
+        ("ipfs%3A%2F%2Fbafkqabtimvwgy3yk%2Fa+b", "/ipfs/bafkqabtimvwgy3yk/a%20b"),
+        ("docs.ipfs.tech", "/ipns/docs.ipfs.tech"),
+    ] {
+        let response = browse(&gateway, Method::GET, &format!("/?open={typed}")).await;
+        assert_eq!((response.status().as_u16(), header(&response, "location")), (303, location), "{typed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_runs_nothing_but_its_own_script() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/<script>alert(1)<script>", "x"), ("d/<style>", "y")]).await;
+    let response = gateway.get(&format!("/ipfs/{root}/")).await;
+    let policy = header(&response, "content-security-policy").to_owned();
+    assert!(policy.contains("form-action 'none'"), "{policy}");
+    check_policy(&policy, &response.text().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_says_what_there_is_and_how_much() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/a/x", "x"), ("d/b.jpg", &"y".repeat(1536)), ("d/c.txt", "z")]).await;
+    let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
+    for expected in [
+        "<td role=\"cell\" class=\"name folder\"><a href=\"/ipfs/",
+        "class=\"name image\"",
+        "class=\"name text\"",
+        "class=\"size\">1.5 KiB</td>",
+        "<span>3 entries</span>",
+        "1 directory, 2 files (1.5 KiB)",
+        "href=\"?format=tar\"",
+        "href=\"?format=car\"",
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    assert!(!page.contains(">..</a>"), "a root is in no directory");
+    let empty = gateway.put_block("cid-codec=dag-pb&format=dag-pb", &b"\x0a\x02\x08\x01"[..]).await;
+    let page = String::from_utf8(gateway.content(&format!("/ipfs/{empty}/")).await.to_vec()).unwrap();
+    assert!(page.contains("This directory is empty"), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_large_directory_holds_is_looked_at_up_to_a_bound() {
+    let gateway = TestGateway::start().await;
+    let form = (0..3_000).fold(Form::new(), |form, i| form.file(&format!("d/{i}/x"), "x"));
+    let root = hash_of(gateway.add_form("max-directory-links=100", form).await.last().unwrap());
+    let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
+    assert_eq!(page.matches("class=\"name folder\"").count(), 2_048);
+    assert_eq!(page.matches("class=\"name file\"").count(), 3_000 - 2_048, "as what their names say");
+    assert!(page.contains("3,000 entries"), "{}", &page[page.len() - 500..]);
+}
