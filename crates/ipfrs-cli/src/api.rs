@@ -76,6 +76,13 @@ pub(crate) struct RepoStat {
     pub(crate) repo_path: String,
 }
 
+/// `resolve`, as far as it is used here.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ResolvedPath {
+    path: String,
+}
+
 /// What a content path leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -147,6 +154,15 @@ impl Api {
     pub(crate) async fn is_ready(&self) -> Result<bool> {
         let response = self.send(Request::builder(), "/health/ready", Body::empty()).await?;
         Ok(response.status() == StatusCode::OK)
+    }
+
+    /// `path`, or where it leads if it begins with a name, which may lead elsewhere tomorrow.
+    pub(crate) async fn settled(&self, path: &str) -> Result<String> {
+        if !path.starts_with("/ipns/") && !path.starts_with("ipns://") {
+            return Ok(path.to_owned());
+        }
+        let resolved: ResolvedPath = self.call("resolve", Query::new().with("arg", path), None).await?.whole().await?;
+        Ok(resolved.path)
     }
 
     /// What `path` leads to, as the gateway's headers tell: a directory sends its readers to the path with a slash.

@@ -286,8 +286,11 @@ async fn names_lead_through_names_to_content_wherever_a_path_is_an_argument() {
         let given = gateway.rpc_json(&format!("{command}?arg={path}")).await;
         assert_eq!(given.pointer(answer), Some(&file), "{command}: {given}");
     }
-    assert!(!gateway.rpc_bytes(&format!("get?arg={path}")).await.is_empty());
-    assert_eq!(gateway.metric(r#"ipfrs_name_resolutions_total{kind="key",outcome="resolved"}"#).await, 8);
+    for (path, saved) in [(path, "b.txt".to_owned()), (format!("/ipns/{}", first.name), first.name.to_string())] {
+        let archive = gateway.rpc_bytes(&format!("get?arg={path}")).await;
+        assert!(archive.starts_with(saved.as_bytes()), "{path} is archived as {saved}");
+    }
+    assert_eq!(gateway.metric(r#"ipfrs_name_resolutions_total{kind="key",outcome="resolved"}"#).await, 9);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,9 @@ const CONCURRENT_FILES: usize = 8;
 const MAX_DEPTH: usize = 128;
 
 pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<()> {
-    let kind = api.kind(&args.path).await?;
+    // One name may lead elsewhere from one request to the next.
+    let path = api.settled(&args.path).await?;
+    let kind = api.kind(&path).await?;
     let one_file = OneFile::of(args, &kind);
     let target = target(args, one_file.as_ref())?;
     let stage = Stage::new(&target, kind == Kind::File || one_file.is_some())?;
@@ -35,9 +37,9 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
             return stage.save(&mut answer, &progress).await;
         }
         match kind {
-            Kind::File => fetch_file(api, &args.path, &stage.root(), &progress, false).await,
-            Kind::Symlink => link(&api.link_target(&args.path).await?, &stage.root()).await,
-            Kind::Directory => Tree { api, progress: &progress }.fetch(&args.path, stage.root()).await,
+            Kind::File => fetch_file(api, &path, &stage.root(), &progress, false).await,
+            Kind::Symlink => link(&api.link_target(&path).await?, &stage.root()).await,
+            Kind::Directory => Tree { api, progress: &progress }.fetch(&path, stage.root()).await,
         }
     };
     // An interrupt drops the stage, and with it whatever was not yet whole.

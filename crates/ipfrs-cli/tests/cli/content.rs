@@ -36,6 +36,18 @@ fn a_tree_comes_back_the_same_with_a_daemon_and_without() {
 }
 
 #[test]
+fn what_a_name_leads_to_is_saved_under_the_name() {
+    let place = Place::new();
+    place.tree("tree");
+    let added = place.ok(&["add", "-rQ", "tree"]);
+    let name = format!("/ipns/{}", place.ok(&["name", "publish", "-Q", &added]));
+    assert_eq!(place.ok(&["get", &name]), format!("saved {}", &name[6..]));
+    assert_eq!(content_of(&place.path(&name[6..])), content_of(&place.path("tree")));
+    place.ok(&["get", &name, "-o", "again"]);
+    assert_eq!(place.ok(&["ls", &name]), place.ok(&["ls", &added]));
+}
+
+#[test]
 fn ids_and_forms_of_output_are_those_of_kubo() {
     let place = Place::new();
     place.write("hello", b"hello\n");

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ObjectKind, Span, saved_name};
+use ipfrs_node::{ContentPath, ObjectKind, Span, saved_name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::args::Args;
@@ -28,7 +28,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.path(&state.node, "ipfs-path").await?;
     let is_archive = args.bool("archive")?.unwrap_or(false);
     let level = compression(&args)?;
-    let name = saved_name(&path);
+    let name = name(args.one("ipfs-path")?, &path);
     let object = state.node.resolve(path).await?.whole()?;
     let takes_trailers = args.takes_trailers;
     if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
@@ -47,6 +47,14 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
         }
         None => output::stream_of("application/x-tar", pieces, archive.length, takes_trailers),
     })
+}
+
+/// The name under which what `text` leads to is archived: where that is a name, the last part of it, as the path that it is
+/// resolved to tells less.
+fn name(text: &str, path: &ContentPath) -> String {
+    let is_name = text.starts_with("/ipns/") || text.starts_with("ipns://");
+    let last = text.rsplit('/').find(|segment| !segment.is_empty());
+    last.filter(|_| is_name).map_or_else(|| saved_name(path), str::to_owned)
 }
 
 /// The level that is asked for, where anything is to be compressed.
