@@ -25,4 +25,4 @@ pub use config::{GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
 pub use lifecycle::Lifecycle;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};
-pub use service::{Answering, Service};
+pub use service::{Answering, Service, opens_tunnel};

@@ -103,7 +103,7 @@ pub(crate) struct Family {
 
 impl Family {
     /// An answer that says no more than its status and was no work.
-    pub(crate) fn refused_at_once(&self, status: StatusCode) {
+    pub(crate) fn ended_at_once(&self, status: StatusCode) {
         self.requests.with_label_values(&[&self.endpoint, self.method, status.as_str()]).inc();
     }
 
@@ -150,6 +150,7 @@ fn method_label(method: &Method) -> &'static str {
         Method::POST => "POST",
         Method::PUT => "PUT",
         Method::DELETE => "DELETE",
+        Method::CONNECT => "CONNECT",
         Method::OPTIONS => "OPTIONS",
         Method::PATCH => "PATCH",
         _ => "other",

@@ -11,7 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST};
-use http::{Request, StatusCode, Version};
+use http::uri::Authority;
+use http::{Method, Request, StatusCode, Version};
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
@@ -39,6 +40,9 @@ impl Service {
             let text = "a request of HTTP/1.1 has one Host header (RFC 9112, 3.2)\n";
             return Answering { step: self.refused(&request, text) };
         }
+        if request.method() == Method::CONNECT {
+            return Answering { step: self.tunnel(&request) };
+        }
         let hosts = &self.state.hosts;
         let way = Called::by(&request, hosts.trusts(peer)).map(|called| hosts.way(&called, request.uri().path()));
         let step = match way {
@@ -56,11 +60,28 @@ impl Service {
         Answering { step }
     }
 
-    /// 400, counted as all answers are.
+    /// Answers a client that takes us for its proxy and wants a tunnel: what follows on the connection is HTTP, and answered
+    /// here whatever host it was to lead to. Nobody else is connected to.
+    fn tunnel<B>(&self, request: &Request<B>) -> Step {
+        if opens_tunnel(request) {
+            return self.at_once(request, StatusCode::OK.into_response());
+        }
+        if request.version() > Version::HTTP_11 {
+            let text = "tunnels are for connections of HTTP/1.1: send requests as they are\n";
+            return self.at_once(request, (StatusCode::NOT_IMPLEMENTED, text).into_response());
+        }
+        self.refused(request, "CONNECT names a host and a port (RFC 9110, 9.3.6)\n")
+    }
+
+    /// 400.
     fn refused<B>(&self, request: &Request<B>, text: &str) -> Step {
-        let mut response = (StatusCode::BAD_REQUEST, [(CONNECTION, "close")], text.to_owned()).into_response();
+        self.at_once(request, (StatusCode::BAD_REQUEST, [(CONNECTION, "close")], text.to_owned()).into_response())
+    }
+
+    /// An answer that was no work, counted as all answers are.
+    fn at_once<B>(&self, request: &Request<B>, mut response: Response) -> Step {
         response.headers_mut().insert(X_REQUEST_ID, self.state.request_ids.of(request.headers()));
-        self.state.metrics.family(metrics::UNMATCHED, request.method()).refused_at_once(StatusCode::BAD_REQUEST);
+        self.state.metrics.family(metrics::UNMATCHED, request.method()).ended_at_once(response.status());
         Step::Ready { response: Some(response) }
     }
 
@@ -68,6 +89,16 @@ impl Service {
     pub fn router(&self) -> Router {
         self.router.clone()
     }
+}
+
+/// Whether a request is a CONNECT that is answered by a tunnel, which has the rest of the connection.
+pub fn opens_tunnel<B>(request: &Request<B>) -> bool {
+    let target = request.uri();
+    request.method() == Method::CONNECT
+        && request.version() <= Version::HTTP_11
+        && target.scheme().is_none()
+        && target.authority().and_then(Authority::port_u16).is_some()
+        && !lacks_host(request)
 }
 
 /// Whether a request of HTTP/1.1 names no host, or several.

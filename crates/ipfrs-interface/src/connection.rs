@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use crate::ServerConfig;
 use crate::request_log::Logged;
 use crate::stalled_streams::{StreamExecutor, Watched};
+use crate::tunnel::Asked;
 
 /// How long accepting rests after the system refused a connection, for lack of descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -136,11 +137,19 @@ impl Connections {
             tracing::trace!(%error, "the connection was gone before it was served");
             return;
         }
-        let has_asked = Arc::new(AtomicBool::new(false));
-        let front = Front { service: self.service.clone(), peer, has_asked: Arc::clone(&has_asked) };
         let socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
-        let socket = TokioIo::new(socket.with_write_timeout(self.write_timeout));
-        let mut connection = pin!(self.builder.serve_connection(socket, front));
+        let mut socket = Some(socket.with_write_timeout(self.write_timeout));
+        // What is in a tunnel has the slot and the limits of the connection that it is in.
+        while let Some(current) = socket {
+            socket = self.serve_http(current, peer).await;
+        }
+    }
+
+    /// Serves HTTP until it ends. Gives the socket back where it ended in a tunnel, in which HTTP begins anew.
+    async fn serve_http(&self, socket: Socket, peer: IpAddr) -> Option<Socket> {
+        let asked = Arc::new(Asked::default());
+        let front = Front { service: self.service.clone(), peer, asked: Arc::clone(&asked) };
+        let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(socket), front));
         let mut started = pin!(self.drain.started.cancelled());
         let mut cut = pin!(self.drain.cut.cancelled());
         // hyper limits the time for a request's head, but not the time until it knows which version of HTTP it is.
@@ -165,7 +174,7 @@ impl Connections {
                     is_registered = true;
                     started.as_mut().poll(cx).is_ready()
                 };
-                let is_silent = !has_asked.load(Ordering::Relaxed) && silence.as_mut().poll(cx).is_ready();
+                let is_silent = !asked.has_asked() && silence.as_mut().poll(cx).is_ready();
                 if !is_draining && !is_silent {
                     return Poll::Pending;
                 }
@@ -174,6 +183,7 @@ impl Connections {
             }
         })
         .await;
+        asked.tunnel().await
     }
 
     /// Counts a client that was given up.
@@ -231,7 +241,7 @@ struct Front {
     service: Service,
     /// The address of whoever connected.
     peer: IpAddr,
-    has_asked: Arc<AtomicBool>,
+    asked: Arc<Asked>,
 }
 
 impl hyper::service::Service<Request<Incoming>> for Front {
@@ -239,8 +249,8 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     type Error = Infallible;
     type Future = Watched<Logged<Answering>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.has_asked.store(true, Ordering::Relaxed);
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        self.asked.note(&mut request);
         let version = request.version();
         Watched::new(Logged::new(request, |request| self.service.answer(request, Some(self.peer))), version)
     }

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use ipfrs_store::Mappings;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -36,6 +37,8 @@ pub struct Socket {
     #[cfg(target_os = "linux")]
     faults: u64,
     bandwidth: Bandwidth,
+    /// What was read of the connection before, and not used.
+    unread: Bytes,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
     /// Where the peer may not leave what is sent to it lying for ever.
@@ -89,6 +92,7 @@ impl Socket {
             #[cfg(target_os = "linux")]
             mappings,
             bandwidth,
+            unread: Bytes::new(),
             is_sending: false,
             patience: None,
             written: 0,
@@ -100,6 +104,13 @@ impl Socket {
     #[must_use]
     pub fn with_write_timeout(mut self, longest: Duration) -> Self {
         self.patience = Some(Patience { longest, timer: None, written: 0 });
+        self
+    }
+
+    /// The same, but `bytes` are read first: what a protocol that ended on this connection has read beyond its end.
+    #[must_use]
+    pub fn with_unread(mut self, bytes: Bytes) -> Self {
+        self.unread = bytes;
         self
     }
 
@@ -144,6 +155,11 @@ fn lost_bytes() -> io::Error {
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.unread.is_empty() {
+            let some = self.unread.len().min(buf.remaining());
+            buf.put_slice(&self.unread.split_to(some));
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
         self.bandwidth.add_in((buf.filled().len() - before) as u64);

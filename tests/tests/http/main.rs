@@ -43,6 +43,7 @@ mod pages;
 mod pins;
 mod progress;
 mod request_rules;
+mod proxy;
 mod rpc_blocks;
 mod rpc_files;
 mod rpc_get;

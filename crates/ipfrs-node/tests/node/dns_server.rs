@@ -138,7 +138,7 @@ impl State {
         let mut name = query.name().clone();
         loop {
             let known = self.replies.lock().get(&name.to_ascii().to_ascii_lowercase()).cloned();
-            let mut add = |data, ttl| drop(answer.add_answer(Record::from_rdata(name.clone(), ttl, data)));
+            let mut add = |data, ttl| answer.answers.push(Record::from_rdata(name.clone(), ttl, data));
             match known.unwrap_or(Reply::Absent(60)) {
                 Reply::Txt(strings, ttl) => add(RData::TXT(TXT::new(strings)), ttl),
                 Reply::Several(texts, ttl) => {

@@ -93,6 +93,19 @@ impl DnsConfig {
 #[serde(try_from = "Written")]
 pub struct ResolverList(pub(super) Vec<Address>);
 
+impl ResolverList {
+    /// Reads `system`, addresses (`1.1.1.1`, `127.0.0.1:5353`) and URLs of DNS over HTTPS.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an empty list, and for what is none of these.
+    pub fn parse(texts: &[impl AsRef<str>]) -> Result<Self> {
+        if texts.is_empty() {
+            return Err(Error::invalid("the list is empty: name one, or leave the key out"));
+        }
+        texts.iter().map(|text| Address::parse(text.as_ref())).collect::<Result<_>>().map(Self)
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected \"system\", an address, a URL, or a list of them")]
 enum Written {
@@ -104,13 +117,9 @@ impl TryFrom<Written> for ResolverList {
     type Error = Error;
 
     fn try_from(written: Written) -> Result<Self> {
-        let texts = match written {
-            Written::One(text) => vec![text],
-            Written::Several(texts) => texts,
-        };
-        if texts.is_empty() {
-            return Err(Error::invalid("the list is empty: name one, or leave the key out"));
+        match written {
+            Written::One(text) => Self::parse(&[text]),
+            Written::Several(texts) => Self::parse(&texts),
         }
-        Ok(Self(texts.iter().map(|text| Address::parse(text)).collect::<Result<_>>()?))
     }
 }
