@@ -157,8 +157,8 @@ impl Node {
         let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         // These are read without the store.
-        let inline = resolved.roots.iter().filter(|cid| identity_payload(cid).is_some());
-        inline.map(|cid| self.check_block(cid)).collect::<Result<()>>()?;
+        let mut inline = resolved.roots.iter().filter(|cid| identity_payload(cid).is_some());
+        inline.try_for_each(|cid| self.check_block(cid))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(resolved.node.take());
         let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), (faults, rules)));
