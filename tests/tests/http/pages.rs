@@ -95,7 +95,7 @@ async fn the_welcome_is_a_page_for_browsers_and_leads_to_what_is_typed() {
     assert!(text.text().await.unwrap().contains("/ipfs/{cid}"));
     let page = browse(&gateway, Method::GET, "/").await;
     let policy = header(&page, "content-security-policy").to_owned();
-    assert!(policy.contains("form-action 'self'"), "{policy}");
+    assert!(!policy.contains("form-action"), "browsers hold redirects to subdomains against it, too: {policy}");
     assert!(header(&page, "vary").starts_with("Accept"));
     let page = page.text().await.unwrap();
     check_policy(&policy, &page);
