@@ -245,3 +245,60 @@ fn wrong_hosts_and_proxies_are_errors_that_name_them() {
         assert!(complaint.contains(named) && complaint.starts_with("config.toml, line "), "{text}: {complaint}");
     }
 }
+
+#[test]
+fn links_of_domains_come_from_the_file_and_from_the_variable_that_kubo_reads() {
+    let cid = "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am";
+    let dir = tempfile::tempdir().unwrap();
+    let mut sources = file(
+        dir.path(),
+        &format!("[gateway.dnslink]\n\"One.example\" = \"/ipfs/{cid}\"\n\"two.example\" = \"/ipfs/{cid}\"\n"),
+    );
+    let map = "one.example:/ipns/k51qzi5uqu5dgutdk6i1ynyzgkqngpha5xpgia3a5qqp4jsh0u4csozksxel2r,three.example:/ipns/two.example";
+    sources.environment = vec![("IPFS_NS_MAP".to_owned(), map.to_owned())];
+    let settings = Settings::read(&sources).unwrap();
+    let config = settings.config().unwrap();
+    let links: Vec<_> = config.node().dnslink.into_iter().collect();
+    let expected = [
+        ("one.example", "/ipns/k51qzi5uqu5dgutdk6i1ynyzgkqngpha5xpgia3a5qqp4jsh0u4csozksxel2r".to_owned()),
+        ("three.example", "/ipns/two.example".to_owned()),
+        ("two.example", format!("/ipfs/{cid}")),
+    ];
+    assert_eq!(links, expected.map(|(domain, target)| (domain.to_owned(), target)));
+    let shown = settings.to_toml().unwrap();
+    assert!(shown.contains("config.toml, line 1 and environment variable IPFS_NS_MAP\n"), "{shown}");
+
+    for (map, named) in [
+        ("one.example", "environment variable IPFS_NS_MAP: \"one.example\" is no domain:/ipfs/CID"),
+        ("one.example:ipfs/x", "environment variable IPFS_NS_MAP: \"one.example:ipfs/x\" is no domain"),
+        ("one.example:/ipfs/x", "environment variable IPFS_NS_MAP: gateway.dnslink = \"one.example\" to \"/ipfs/x\": "),
+        ("a..b:/ipns/x.org", "environment variable IPFS_NS_MAP: gateway.dnslink = \"a..b\" to \"/ipns/x.org\": "),
+    ] {
+        let environment = vec![("IPFS_NS_MAP".to_owned(), map.to_owned())];
+        let error = Config::load(&Sources { environment, ..Sources::default() }).unwrap_err();
+        assert!(error.message().starts_with(named), "{map}: {error}");
+    }
+}
+
+#[test]
+fn resolvers_are_one_or_a_list_and_wrong_ones_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = r#"
+        [dns]
+        resolvers = ["1.1.1.1", "[::1]:5353", "https://dns.example/dns-query", "system"]
+        suffix_resolvers = { "eth." = "https://dns.eth.limo/dns-query", "corp.example" = ["10.0.0.1", "10.0.0.2:53"] }
+    "#;
+    assert_ne!(Config::load(&file(dir.path(), text)).unwrap().dns, Config::default().dns);
+    for (text, named) in [
+        ("[dns]\nresolvers = []", "the list is empty"),
+        ("[dns]\nresolvers = \"dns.example\"", "\"dns.example\" is no resolver: write \"system\""),
+        ("[dns]\nresolvers = \"https://\"", "\"https://\" is no URL"),
+        ("[dns]\nresolvers = 1", "expected \"system\", an address, a URL, or a list of them"),
+        ("[dns]\nsuffix_resolvers = { \"a..b\" = \"system\" }", "dns.suffix_resolvers = \"a..b\": "),
+        ("[dns]\nmin_ttl_seconds = 600", "dns.min_ttl_seconds = 600: more than dns.max_negative_ttl_seconds = 300"),
+        ("[dns]\ntimeout_seconds = 0", "accepted are 1 to 60"),
+    ] {
+        let complaint = complaint(text);
+        assert!(complaint.contains(named) && complaint.starts_with("config.toml, line 2: "), "{text}: {complaint}");
+    }
+}

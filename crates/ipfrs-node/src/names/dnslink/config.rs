@@ -84,7 +84,16 @@ impl DnsConfig {
         in_range("dns.max_cache_entries", self.max_cache_entries as u64, 1, 10_000_000)?;
         in_range("dns.min_ttl_seconds", self.min_ttl_seconds, 0, 3_600)?;
         in_range("dns.max_ttl_seconds", self.max_ttl_seconds, 1, 604_800)?;
-        in_range("dns.max_negative_ttl_seconds", self.max_negative_ttl_seconds, 1, 604_800)
+        in_range("dns.max_negative_ttl_seconds", self.max_negative_ttl_seconds, 1, 604_800)?;
+        let least = self.min_ttl_seconds;
+        for (key, most) in
+            [("max_ttl_seconds", self.max_ttl_seconds), ("max_negative_ttl_seconds", self.max_negative_ttl_seconds)]
+        {
+            if least > most {
+                return Err(Error::invalid(format!("dns.min_ttl_seconds = {least}: more than dns.{key} = {most}")));
+            }
+        }
+        Ok(())
     }
 }
 
