@@ -117,7 +117,7 @@ async fn names_that_lead_nowhere_are_errors_that_say_why() {
         (format!("/ipns/{name}/none"), 404, "none"),
         ("/ipns/bafkqabtimvwgy3yk".into(), 400, "libp2p-key"),
         ("/ipns/nodot".into(), 400, "invalid path \"/ipns/nodot\""),
-        ("/ipns/".into(), 404, "names no content"),
+        ("/ipns/".into(), 400, "names no content"),
         ("/ipns/%ff.example".into(), 400, "not UTF-8"),
     ] {
         let response = get(&gateway, &path, &[]).await;

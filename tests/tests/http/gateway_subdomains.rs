@@ -199,8 +199,9 @@ async fn roots_that_are_none_are_refused() {
         (format!("{HELLO}.ipld.example.com"), "/".into(), 404, "not served"),
         (format!("{HELLO}.ipfs.paths.example"), "/".into(), 404, "not served"),
         (format!("a.b.{HELLO}.ipfs.wild.example"), "/".into(), 404, ""),
-        ("example.com".into(), "/ipfs/".into(), 404, "names no content"),
+        ("example.com".into(), "/ipfs/".into(), 400, "invalid path \"/ipfs/\""),
         ("example.com".into(), "/ipns/evil.example%23/x".into(), 400, "invalid path"),
+        ("example.com".into(), "/ipns/no-link/x".into(), 400, "a domain has a dot"),
         ("example.com".into(), "/ipfs/?uri=https%3A%2F%2Fevil.example".into(), 400, "expected ipfs://"),
     ] {
         let response = ask(&gateway, &host, &path, &[]).await;

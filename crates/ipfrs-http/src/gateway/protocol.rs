@@ -26,10 +26,13 @@ pub(super) fn meant(path: &str, query: Option<&str>) -> Option<Response> {
 /// 301 to the path that the link in the query leads to.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) where there is no link, else as [`linked`].
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) where there is no link, and as [`linked`].
 pub(super) fn follow(uri: &Uri) -> Result<Response> {
     let path = linked(uri)?.ok_or_else(|| {
-        Error::not_found(format!("{} names no content: ask for /ipfs/{{cid}} or /ipns/{{name}}", uri.path()))
+        Error::invalid(format!(
+            "invalid path {:?}: it names no content, as /ipfs/{{cid}} and /ipns/{{name}} do",
+            uri.path()
+        ))
     })?;
     Ok((StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&path))]).into_response())
 }

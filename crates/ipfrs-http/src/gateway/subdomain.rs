@@ -77,10 +77,18 @@ pub(super) async fn label(node: &Node, namespace: Namespace, root: &str, inline:
             if let Some(name) = key_of(root)? {
                 return label_of(&name.cid(), namespace).map(Some);
             }
-            let domain = domain_of(node, root.to_ascii_lowercase()).await?;
+            let is_label = !root.contains('.');
+            let domain = if is_label { from_label(root) } else { root.to_owned() };
             // In ASCII, and nothing that would end a host name in a URL.
             let Ok(NameRoot::Domain(domain)) = NameRoot::parse(&domain) else { return Ok(None) };
-            if inline && has_dnslink(node, &domain).await? { to_label(&domain).map(Some) } else { Ok(Some(domain)) }
+            if !is_label && !inline {
+                return Ok(Some(domain));
+            }
+            match has_dnslink(node, &domain).await? {
+                true if inline => to_label(&domain).map(Some),
+                false if is_label => Ok(None),
+                _ => Ok(Some(domain)),
+            }
         }
     }
 }
