@@ -14,9 +14,6 @@ pub const MAX_CHUNK_BYTES: usize = MAX_BLOCK_BYTES - 256;
 /// Most segments of a content path (`/ipfs/{cid}/a/b/c` has three).
 pub const MAX_PATH_SEGMENTS: usize = 256;
 
-/// Deepest DAG that a reader follows below a root.
-pub const MAX_DAG_DEPTH: usize = 128;
-
 /// Most different blocks that one walk over a DAG visits: 4 TiB of blocks of 256 KiB, for some 600 MB of memory.
 pub const MAX_DAG_BLOCKS: usize = 16 * 1024 * 1024;
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use ipfrs_core::limits::MAX_DAG_DEPTH;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_stream::tar::{self, TarEntry, TarKind};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
@@ -38,7 +37,7 @@ impl Node {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a name that leads elsewhere,
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an object that is not UnixFS. Errors of the stream: blocks that
     /// are missing or are not UnixFS, names within directories that lead out of the archive, directories more than
-    /// [`MAX_DAG_DEPTH`] deep.
+    /// [`StreamingConfig::max_dag_depth`](crate::StreamingConfig::max_dag_depth) deep.
     pub async fn archive(&self, object: &Object, name: &str) -> Result<Archive> {
         let root = decode_async(object.cid, object.block.clone()).await?;
         let mut walk = Walk {
@@ -180,9 +179,9 @@ impl Walk {
     }
 
     fn descend(&mut self, path: String, node: UnixFsNode) -> Result<()> {
-        if self.path.len() == MAX_DAG_DEPTH {
-            let why = format!("directories lie in each other to more than the limit of {MAX_DAG_DEPTH}");
-            return Err(Error::too_large(why));
+        let config = &self.node.inner.config.streaming;
+        if self.path.len() == config.max_dag_depth as usize {
+            return Err(config.too_deep("the tree", &format_args!("{:?}", path.chars().take(80).collect::<String>())));
         }
         let source = Arc::new(BlockStoreSource(self.node.inner.served.clone()));
         self.path.push(Directory {

@@ -1,10 +1,16 @@
 //! The `[streaming]` section.
 
+use std::fmt;
+
 use ipfrs_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// Accepted values of `streaming.chunk_size`: a page, to the largest block.
 const CHUNK_BYTES: std::ops::RangeInclusive<u32> = 4 * 1024..=2 * 1024 * 1024;
+
+/// Accepted values of `streaming.max_dag_depth`. Ordinary files have three levels; what is 1,024 deep costs a thousand
+/// round trips before its first byte.
+const DAG_LEVELS: std::ops::RangeInclusive<u32> = 8..=1_024;
 
 /// How far a reader works ahead of the connection that it feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -41,11 +47,13 @@ pub struct StreamingConfig {
     /// How far a reader works ahead of its connection: `"conservative"` (1 MiB), `"balanced"` (4 MiB) or
     /// `"aggressive"` (16 MiB).
     pub flow_control: FlowControl,
+    /// Most levels of a DAG that are read below its root, of a file, a CAR or a TAR archive: 8 to 1024.
+    pub max_dag_depth: u32,
 }
 
 impl Default for StreamingConfig {
     fn default() -> Self {
-        Self { chunk_size: 1024 * 1024, flow_control: FlowControl::default() }
+        Self { chunk_size: 1024 * 1024, flow_control: FlowControl::default(), max_dag_depth: 128 }
     }
 }
 
@@ -55,15 +63,25 @@ impl StreamingConfig {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
     pub fn validate(&self) -> Result<()> {
-        if CHUNK_BYTES.contains(&self.chunk_size) {
-            return Ok(());
+        if !CHUNK_BYTES.contains(&self.chunk_size) {
+            let (given, from, to) = (self.chunk_size, CHUNK_BYTES.start(), CHUNK_BYTES.end());
+            return Err(Error::invalid(format!("streaming.chunk_size = {given}: give {from} to {to} bytes")));
         }
-        Err(Error::invalid(format!(
-            "streaming.chunk_size = {}: give {} to {} bytes",
-            self.chunk_size,
-            CHUNK_BYTES.start(),
-            CHUNK_BYTES.end()
-        )))
+        if !DAG_LEVELS.contains(&self.max_dag_depth) {
+            let (given, from, to) = (self.max_dag_depth, DAG_LEVELS.start(), DAG_LEVELS.end());
+            return Err(Error::invalid(format!("streaming.max_dag_depth = {given}: give {from} to {to}")));
+        }
+        Ok(())
+    }
+
+    /// The error of a DAG, called `what`, that is deeper than is read; `at` is where that shows.
+    #[must_use]
+    pub fn too_deep(&self, what: &str, at: &dyn fmt::Display) -> Error {
+        let limit = self.max_dag_depth;
+        Error::too_large(format!(
+            "{what} is deeper than the limit of {limit} levels below its root (streaming.max_dag_depth = {limit}), at {at}: \
+             ask for its blocks one by one, or set the limit higher"
+        ))
     }
 }
 
@@ -72,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunk_size_is_held_to_its_range() {
+    fn values_are_held_to_their_ranges() {
         for (chunk_size, accepted) in [(4095, false), (4096, true), (2_097_152, true), (2_097_153, false)] {
             let outcome = StreamingConfig { chunk_size, ..StreamingConfig::default() }.validate();
             assert_eq!(outcome.is_ok(), accepted, "{chunk_size}");
@@ -82,5 +100,7 @@ mod tests {
             }
         }
         StreamingConfig::default().validate().unwrap();
+        let error = StreamingConfig { max_dag_depth: 1_025, ..StreamingConfig::default() }.validate().unwrap_err();
+        assert_eq!(error.message(), "streaming.max_dag_depth = 1025: give 8 to 1024");
     }
 }

@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
-use ipfrs_core::limits::MAX_DAG_DEPTH;
 use ipfrs_core::{Block, Cid, Error, Result, identity_payload};
 use ipfrs_store::BlockStore;
 use tokio::task::coop::consume_budget;
@@ -50,7 +49,7 @@ const LINKS_PER_TURN: usize = 32;
 /// * All work happens when the stream is polled. Dropping it cancels what is under way. The walk uses up the budget of a
 ///   Tokio task, and large nodes are decoded on a blocking thread; it needs a Tokio runtime.
 /// * An error is the last item: a block that is missing ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind)) or that cannot be
-///   read as its codec says, more than [`MAX_DAG_DEPTH`] nodes in a line, more than
+///   read as its codec says, more than [`StreamingConfig::max_dag_depth`] nodes in a line, more than
 ///   [`MAX_DAG_BLOCKS`](ipfrs_core::limits::MAX_DAG_BLOCKS) blocks ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)).
 /// * Memory is bounded by the window, the [set](crate::Visited) of what was visited, which there is none of where blocks
 ///   are repeated, and the links of the nodes on the way from the root.
@@ -88,7 +87,7 @@ impl DagWalk {
 
     fn over(store: Arc<dyn BlockStore>, roots: Links, repeats: bool, config: &StreamingConfig) -> Self {
         let path = vec![Frame::new(None, roots)];
-        let walk = Walk { store, seen: Seen::new(repeats), path, open_links: 0 };
+        let walk = Walk { store, config: config.clone(), seen: Seen::new(repeats), path, open_links: 0 };
         let blocks =
             stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|block| (block, walk))) });
         let window_bytes = usize::try_from(config.flow_control.window_bytes()).unwrap_or(usize::MAX);
@@ -146,6 +145,7 @@ impl fmt::Debug for DagWalk {
 /// The walk itself, without anything ahead of it but the blocks of one run.
 struct Walk {
     store: Arc<dyn BlockStore>,
+    config: StreamingConfig,
     seen: Seen,
     /// The nodes from the roots to where the walk is. The first stands for all roots.
     path: Vec<Frame>,
@@ -214,10 +214,8 @@ impl Walk {
         if count == 0 {
             return Ok(());
         }
-        if self.path.len() > MAX_DAG_DEPTH {
-            return Err(Error::too_large(format!(
-                "the DAG is deeper than the limit of {MAX_DAG_DEPTH} nodes below its root, at block {cid}"
-            )));
+        if self.path.len() > self.config.max_dag_depth as usize {
+            return Err(self.config.too_deep("the DAG", &format_args!("block {cid}")));
         }
         for frame in self.path.iter_mut().filter(|frame| frame.node.is_some()) {
             if self.open_links + count <= MAX_OPEN_LINKS {

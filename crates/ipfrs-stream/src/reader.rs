@@ -68,7 +68,7 @@ impl DagReader {
             remaining: span.len,
             failed: None,
         };
-        match Walk::new(file, span) {
+        match Walk::new(file, span, config) {
             Ok((walk, data)) => {
                 reader.walk = Some(walk);
                 reader.push(data);

@@ -1,11 +1,12 @@
 //! The order in which the blocks of a file are read, and the checks that each must pass.
 
+use std::fmt;
+
 use bytes::Bytes;
-use ipfrs_core::limits::MAX_DAG_DEPTH;
-use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_unixfs::{Child, FileNode, Node};
 
-use crate::Span;
+use crate::{Span, StreamingConfig};
 
 /// Most links of half-read nodes that one walk remembers: about 22 MB where a hostile file makes it use them all. Three
 /// nodes of the largest block size with ordinary links fit.
@@ -18,10 +19,11 @@ const MAX_RUN_BLOCKS: usize = 256;
 /// which blocks come next, and [`accept`](Self::accept) takes them one by one, in order.
 ///
 /// Nodes without bytes in the span, and so all nodes without bytes at all, are never visited: each visited node leads to
-/// at least one byte within [`MAX_DAG_DEPTH`] steps, and a walk ends.
+/// at least one byte within [`StreamingConfig::max_dag_depth`] steps, and a walk ends.
 #[derive(Debug)]
 pub(crate) struct Walk {
     span: Span,
+    config: StreamingConfig,
     frames: Vec<Frame>,
     /// Links in all frames.
     open_links: usize,
@@ -57,12 +59,14 @@ pub(crate) struct Accepted {
 
 impl Walk {
     /// Starts at a file's root; the second value is what the root itself holds of the span.
-    pub(crate) fn new(root: &FileNode, span: Span) -> Result<(Self, Bytes)> {
+    pub(crate) fn new(root: &FileNode, span: Span, config: &StreamingConfig) -> Result<(Self, Bytes)> {
         if span.end() > root.size {
             let (start, end, size) = (span.start, span.end(), root.size);
             return Err(Error::invalid(format!("bytes {start} to {end} were asked of a file of {size} bytes")));
         }
-        let mut walk = Self { span, frames: Vec::new(), open_links: 0, leaf_bytes: 0, run_blocks: MAX_RUN_BLOCKS };
+        let config = config.clone();
+        let mut walk =
+            Self { span, config, frames: Vec::new(), open_links: 0, leaf_bytes: 0, run_blocks: MAX_RUN_BLOCKS };
         let data = walk.open(root, &"the root of the file", 0, 0)?;
         Ok((walk, data))
     }
@@ -128,7 +132,7 @@ impl Walk {
     }
 
     /// Checks a node that begins at `offset` of the file, remembers its children and gives what it holds itself.
-    fn open(&mut self, node: &FileNode, name: &dyn std::fmt::Display, offset: u64, depth: usize) -> Result<Bytes> {
+    fn open(&mut self, node: &FileNode, name: &dyn fmt::Display, offset: u64, depth: usize) -> Result<Bytes> {
         let parts = node.children.iter().try_fold(node.inline.len() as u64, |sum, child| sum.checked_add(child.size));
         if parts != Some(node.size) {
             let found = parts.map_or_else(|| "more than 2^64".to_owned(), |parts| parts.to_string());
@@ -148,7 +152,7 @@ impl Walk {
             end += child.size;
             if self.span.overlap(start, end).is_some() {
                 first_offset.get_or_insert(start);
-                check_limits(name, depth + 1, self.open_links + children.len() + 1)?;
+                self.check_limits(name, depth + 1, self.open_links + children.len() + 1)?;
                 children.push(child.clone());
             }
         }
@@ -158,16 +162,15 @@ impl Walk {
         }
         Ok(data)
     }
-}
 
-fn check_limits(name: &dyn std::fmt::Display, depth: usize, open_links: usize) -> Result<()> {
-    if depth > MAX_DAG_DEPTH {
-        let why = format!("the file is deeper than the limit of {MAX_DAG_DEPTH} nodes below its root, at {name}");
-        return Err(Error::new(ErrorKind::TooLarge, why));
+    fn check_limits(&self, name: &dyn fmt::Display, depth: usize, open_links: usize) -> Result<()> {
+        if depth > self.config.max_dag_depth as usize {
+            return Err(self.config.too_deep("the file", name));
+        }
+        if open_links > MAX_OPEN_LINKS {
+            let why = format!("the nodes above {name} have more than the limit of {MAX_OPEN_LINKS} links");
+            return Err(Error::too_large(why));
+        }
+        Ok(())
     }
-    if open_links > MAX_OPEN_LINKS {
-        let why = format!("the nodes above {name} have more than the limit of {MAX_OPEN_LINKS} links");
-        return Err(Error::new(ErrorKind::TooLarge, why));
-    }
-    Ok(())
 }

@@ -191,7 +191,7 @@ async fn files_and_trees_of_too_many_levels_are_refused() {
         tree = dag.directory(&[("d", tree)]);
     }
     dag.import(&gateway).await;
-    let limit = "deeper than the limit of 128 nodes";
+    let limit = "streaming.max_dag_depth = 128";
     let struck = "ipfrs_refusals_total{limit=\"dag\"}";
     for file in [bare, with_bytes.0] {
         let before = gateway.metric(struck).await;
@@ -231,6 +231,11 @@ async fn files_and_trees_of_too_many_levels_are_refused() {
     assert_eq!(gateway.content(&format!("/ipfs/{tree}{}", "/d".repeat(TOO_DEEP))).await, "leaf");
     let (answer, read) = cost(&gateway, &get(format!("{tree}{}", "/d".repeat(257)))).await;
     assert_eq!((answer.status, read), (413, 0));
+    let deeper = TestGateway::start_with(|config| config.streaming.max_dag_depth = 256).await;
+    dag.import(&deeper).await;
+    assert_eq!(deeper.content(&format!("/ipfs/{bare}")).await, "leaf");
+    assert_eq!(deeper.content(&format!("/ipfs/{}", with_bytes.0)).await.len(), TOO_DEEP + 4);
+    assert!(cost(&deeper, &get(format!("{tree}?format=tar"))).await.0.is_complete);
     assert!(answer.text().contains("257 segments, over the limit of 256"), "{}", answer.text());
 }
 

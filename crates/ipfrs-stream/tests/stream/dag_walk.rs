@@ -8,7 +8,6 @@ use bytes::Bytes;
 use futures::poll;
 use futures::stream::StreamExt;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::limits::MAX_DAG_DEPTH;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, codec, identity_payload};
 use ipfrs_store::{BlockStore, MemoryStore};
 use ipfrs_stream::{DagWalk, FlowControl, StreamingConfig};
@@ -144,17 +143,18 @@ async fn a_missing_block_is_named_after_every_block_before_it() {
 
 #[tokio::test]
 async fn what_is_too_deep_or_not_what_its_codec_says_is_an_error() {
+    let most = StreamingConfig::default().max_dag_depth as usize;
     let mut chain = vec![raw(&b"end"[..])];
-    for _ in 0..=MAX_DAG_DEPTH {
+    for _ in 0..=most {
         chain.push(pb(HashFunction::Sha2_256, &[*chain.last().unwrap().cid()], b""));
     }
     let store = memory(&chain).await;
-    let (order, error) = walked(&mut walk(&store, &chain[MAX_DAG_DEPTH])).await;
+    let (order, error) = walked(&mut walk(&store, &chain[most])).await;
     assert!(error.is_none(), "{error:?}");
-    assert_eq!(order.len(), MAX_DAG_DEPTH + 1);
+    assert_eq!(order.len(), most + 1);
     let error = walked(&mut walk(&store, chain.last().unwrap())).await.1.unwrap();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
-    assert!(error.message().contains(&format!("limit of {MAX_DAG_DEPTH}")), "{error}");
+    assert!(error.message().contains(&format!("limit of {most}")), "{error}");
 
     let nonsense = Block::hash(1, codec::DAG_PB, HashFunction::Sha2_256, Bytes::from_static(b"\xff\xff")).unwrap();
     let root = pb(HashFunction::Sha2_256, &[*identity(b"x").cid(), *nonsense.cid()], b"");

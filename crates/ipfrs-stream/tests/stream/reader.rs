@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 
 use futures::stream::StreamExt;
 use futures::{FutureExt, poll};
-use ipfrs_core::limits::MAX_DAG_DEPTH;
 use ipfrs_core::{Block, Cid, ErrorKind};
 use ipfrs_store::{BlockStore, MemoryStore};
 use ipfrs_stream::{BlockStoreSource, DagReader, FlowControl, Span, StoreSink, StreamingConfig};
@@ -118,7 +117,7 @@ async fn the_reader_stays_within_its_window_and_half_a_window_ahead_and_copies_n
         let blocks = flat_file(160, LEAF);
         let store = memory(&blocks).await;
         let file = root(blocks.last().unwrap());
-        let config = StreamingConfig { flow_control, chunk_size: 100_000 };
+        let config = StreamingConfig { flow_control, chunk_size: 100_000, ..StreamingConfig::default() };
         let mut reader = DagReader::new(store.clone(), &file, Span::whole(file.size), &config);
         assert_eq!(store.asked().len(), 0, "nothing is asked for before the first poll");
         let mut taken = 0;
@@ -296,12 +295,13 @@ async fn a_root_whose_parts_are_not_its_size_is_refused() {
 
 #[tokio::test]
 async fn depth_links_and_spans_have_limits() {
+    let most = StreamingConfig::default().max_dag_depth as usize;
     let mut chain = vec![raw(&b"deep"[..])];
-    for depth in 1..=MAX_DAG_DEPTH + 1 {
+    for depth in 1..=most + 1 {
         let below = chain.last().unwrap();
         chain.push(node(&[], &[(*below.cid(), 4)]));
         let top = chain.last().unwrap();
-        if depth == MAX_DAG_DEPTH {
+        if depth == most {
             let store = memory(&chain).await;
             let reader = DagReader::new(store, &root(top), Span::whole(4), &StreamingConfig::default());
             let read: Vec<_> = reader.map(Result::unwrap).collect().await;
