@@ -3,6 +3,7 @@
 // Functions beside tests may unwrap as tests do.
 #![allow(clippy::unwrap_used)]
 
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use ipfrs_core::ErrorKind;
 use ipfrs_ipns::{KeyType, Name, PrivateKey, PublicKey};
 
@@ -190,4 +191,15 @@ fn what_is_printed_shows_nothing_of_the_secret() {
         let secret = format!("{:?}", &data[10..20]);
         assert!(printed.starts_with("PrivateKey") && !printed.contains(secret.trim_matches(['[', ']'])), "{printed}");
     }
+}
+
+#[test]
+fn documents_of_the_second_version_are_read() {
+    // RFC 5958, with the public key in it: what identities were written as at first.
+    let pair = Ed25519KeyPair::generate().unwrap();
+    let (old, new) = (pair.to_pkcs8().unwrap(), pair.to_pkcs8v1().unwrap());
+    let key = PrivateKey::from_pkcs8(old.as_ref()).unwrap();
+    assert_ne!(old.as_ref(), new.as_ref());
+    assert_eq!(*key.to_pkcs8().unwrap(), new.as_ref());
+    assert!(key.public().to_protobuf().ends_with(pair.public_key().as_ref()));
 }
