@@ -46,7 +46,7 @@ impl Service {
         let hosts = &self.state.hosts;
         let way = Called::by(&request, hosts.trusts(peer)).map(|called| hosts.way(&called, request.uri().path()));
         let step = match way {
-            Ok(Way::Daemon | Way::Gateway) => match self.state.ready.get(&self.state, &request) {
+            Ok(Way::Daemon | Way::Gateway) => match self.state.ready.get(&self.state, &request, request.uri().path()) {
                 Some(response) => Step::Ready { response: Some(response) },
                 None => Step::Routed { inner: self.router.clone().call(request) },
             },

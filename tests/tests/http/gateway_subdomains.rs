@@ -229,3 +229,21 @@ async fn links_of_browsers_that_have_this_gateway_as_a_handler_are_followed() {
     let content = ask(&gateway, &format!("{directory}.ipfs.example.com"), "/ipfs/file.txt?uri=ipfs://x", &[]).await;
     assert_eq!(content.text().await.unwrap(), "a file");
 }
+
+#[tokio::test]
+async fn what_a_site_says_of_paths_that_it_does_not_have_is_not_said_elsewhere() {
+    let gateway = gateway().await;
+    let rules = [("d/_redirects", "/* /index.html 200"), ("d/index.html", "<p>home"), ("d/f.txt", "file")];
+    let directory = gateway.add_tree("cid-version=1", &rules).await;
+    let host = format!("{directory}.ipfs.example.com");
+    for _ in 0..3 {
+        // The same answer may be ready for both hosts, where it is the same.
+        for (host, path) in [(&*host, "/f.txt".to_owned()), ("127.0.0.1", format!("/ipfs/{directory}/f.txt"))] {
+            let response = ask(&gateway, host, &path, &[]).await;
+            assert_eq!(header(&response, "x-ipfs-path"), format!("/ipfs/{directory}/f.txt"));
+            assert_eq!(response.text().await.unwrap(), "file", "{host}");
+        }
+        assert_eq!(ask(&gateway, &host, "/none", &[]).await.text().await.unwrap(), "<p>home");
+        assert_eq!(ask(&gateway, "127.0.0.1", &format!("/ipfs/{directory}/none"), &[]).await.status(), 404);
+    }
+}

@@ -29,11 +29,14 @@ const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 /// Answers a request to such a host. `router` is the daemon's.
 pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, request: Request) -> Response {
     match decide(&state, &visit, request.uri(), request.method()).await {
-        Ok(Decision::Daemon) => match state.ready.get(&state, &request) {
+        Ok(Decision::Daemon) => match state.ready.get(&state, &request, request.uri().path()) {
             Some(response) => response,
             None => router.call(request).await.unwrap_or_else(|never| match never {}),
         },
-        Ok(Decision::Site(site)) => serve_site(state, site, request).await,
+        Ok(Decision::Site(site)) => match ready(&state, &site, &request) {
+            Some(response) => response,
+            None => serve_site(state, site, request).await,
+        },
         Ok(Decision::Welcome(paths)) => {
             let family = state.metrics.family("/", request.method());
             let answer = async |request| welcome::at_host(&state, &request, &paths);
@@ -53,6 +56,13 @@ async fn observed(state: AppState, route: &str, request: Request, mut response: 
     // A page that may read content may follow the way there.
     cors::add(response.headers_mut());
     metrics::observed(&state, family, request, async |_| response).await
+}
+
+/// The answer of a site, where it is ready.
+fn ready(state: &AppState, site: &Site, request: &Request) -> Option<Response> {
+    let path = site.content_path(request.uri().path());
+    let is_kept = !site.is_trustless && path.starts_with("/ipfs/");
+    if is_kept { state.ready.get(state, request, &path) } else { None }
 }
 
 enum Decision {

@@ -154,7 +154,7 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
     };
     let answer = shown(state, &request, &parts.headers, object).await?;
     if let Some(body) = body {
-        state.ready.keep(&state.compression, parts, &answer, body, removals);
+        state.ready.keep(&state.compression, parts, &content_path, &answer, body, removals);
     }
     Ok(answer)
 }

@@ -39,7 +39,7 @@ const COLD_AFTER_SECONDS: u64 = 10;
 /// What an entry takes besides its text: headers, mostly.
 const ENTRY_BYTES: u64 = 1_024;
 
-/// The kept answers, by the path as clients write it.
+/// The kept answers, by the content path as clients write it: the same on every host that serves it.
 #[derive(Debug)]
 pub(crate) struct ReadyAnswers {
     cache: Option<Cache<String, Arc<Ready>, ByText>>,
@@ -81,8 +81,8 @@ impl ReadyAnswers {
         }
     }
 
-    /// The whole answer to a request, where it is ready.
-    pub(crate) fn get<B: HttpBody>(&self, state: &AppState, request: &Request<B>) -> Option<Response> {
+    /// The whole answer to a request for a content path, where it is ready.
+    pub(crate) fn get<B: HttpBody>(&self, state: &AppState, request: &Request<B>, path: &str) -> Option<Response> {
         let node = &state.node;
         let cache = self.cache.as_ref()?;
         let is_whole = request.body().is_end_stream();
@@ -90,7 +90,7 @@ impl ReadyAnswers {
             return None;
         }
         let start = Instant::now();
-        let Some(ready) = cache.get(request.uri().path()) else {
+        let Some(ready) = cache.get(path) else {
             self.meter.misses.inc();
             return None;
         };
@@ -116,11 +116,12 @@ impl ReadyAnswers {
         Some(response)
     }
 
-    /// Keeps the answer to a request, if it is one that will be asked for again in the same words.
+    /// Keeps the answer to a request for a content path, if it is one that will be asked for again in the same words.
     pub(super) fn keep(
         &self,
         compression: &Compression,
         request: &Parts,
+        path: &str,
         answer: &Response,
         body: Bytes,
         removals: u64,
@@ -135,7 +136,7 @@ impl ReadyAnswers {
         cors::add(&mut headers);
         let varies = compression.varies(&mut headers, body.len() as u64);
         let ready = Ready { headers, body, varies, removals, made };
-        cache.insert(request.uri.path().to_owned(), Arc::new(ready));
+        cache.insert(path.to_owned(), Arc::new(ready));
         self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
     }
 }

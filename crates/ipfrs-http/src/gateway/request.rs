@@ -163,9 +163,9 @@ impl<'a> GatewayRequest<'a> {
         &self.path.segments()[self.root_segments..]
     }
 
-    /// Whether nothing but the path of the URL decides what is answered, for as long as there is content.
+    /// Whether the content path alone decides what is answered, for as long as there is content.
     pub(super) fn is_plain(&self) -> bool {
-        !self.site.is_isolated() && !self.site.is_trustless && self.freshness == Freshness::Immutable
+        self.freshness == Freshness::Immutable && !self.site.is_trustless
     }
 
     /// The namespace and the ID or name of the root, as the client wrote it.
