@@ -3,6 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ipfrs_core::ErrorKind;
 use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, PrivateKey, Record};
@@ -91,6 +93,25 @@ fn keys_of_every_type_sign_records_that_verify_for_their_name_only() {
             assert!(error.message().contains(&other.to_string()), "{error}");
         }
     }
+}
+
+/// A key that Kubo 0.44 exported, as libp2p's protobuf, and a record that it published with it; in base64.
+const KUBO_KEY: &str = "CAESQNf32O9xS55iQHhjDxmySCFwdefJ4h7v/9/D6KwGx8jDQ4+hkFJaFWrjFGCF3P/aMRRrOPmsx5JFg0g8D6IG4jY=";
+const KUBO_RECORD: &str = "Cg4vaXBmcy9iYWZrcWFhYRJARtGzopzxoWRoOWV9RymDiPeTHO5FBdicVN6FBL7LHVD067BZKgtQax95MtWn/E7A\
+    wPvVTs9OcnhqvU1n0TowAxgAIhwyMDI2LTExLTIzVDExOjI5OjUyLjc3NDE4MDlaKAAwgIiso88CQkD7g7q+jUekmeK5r+tqn1casgKjBfkDY7mO\
+    8vvdVprRJMCn74FFCJmOSyA+k37K/WMhEavUwfBJkWZ07f0qvgYDSmKlY1RUTBsAAAAU9GsEAGVWYWx1ZU4vaXBmcy9iYWZrcWFhYWhTZXF1ZW5j\
+    ZQBoVmFsaWRpdHlYHDIwMjYtMTEtMjNUMTE6Mjk6NTIuNzc0MTgwOVpsVmFsaWRpdHlUeXBlAA==";
+const KUBO_NAME: &str = "k51qzi5uqu5dhv7j7ac9w2m7rwx0kzte56q3qr00kyk7t1qfbvaw6eriqzfxh2";
+
+#[test]
+fn a_record_is_byte_for_byte_the_one_that_kubo_makes() {
+    let key = PrivateKey::from_protobuf(&STANDARD.decode(KUBO_KEY).unwrap()).unwrap();
+    assert_eq!(Name::of(key.public()).to_string(), KUBO_NAME);
+    let theirs = Record::parse(STANDARD.decode(KUBO_RECORD).unwrap()).unwrap();
+    let end = SystemTime::UNIX_EPOCH + Duration::new(1_795_433_392, 774_180_900);
+    theirs.verify(&Name::parse(KUBO_NAME).unwrap(), end).unwrap();
+    let ours = Record::create(&key, "/ipfs/bafkqaaa", 0, end, Duration::from_secs(90)).unwrap();
+    assert_eq!(ours.bytes(), theirs.bytes());
 }
 
 #[test]

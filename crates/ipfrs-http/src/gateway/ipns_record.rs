@@ -75,7 +75,7 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
 
 /// The name of a key that a path is, with nothing below it.
 fn name_of(content_path: &str) -> Result<Name> {
-    let invalid = |why: &str| Error::invalid(format!("{:?} has no IPNS record: {why}", shown(content_path)));
+    let invalid = |why: &str| Error::invalid(format!("there is no ipns-record of {:?}: {why}", shown(content_path)));
     let rest = content_path.strip_prefix("/ipns/").ok_or_else(|| invalid("only names under /ipns/ have one"))?;
     let mut segments = segments(content_path, rest);
     let name = segments.next().ok_or_else(|| invalid("there is no name"))??;

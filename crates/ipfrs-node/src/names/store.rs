@@ -1,5 +1,6 @@
 //! The records on disk: `<repo>/ipns/{name}.ipns-record`, one file for each name, always whole.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind as Io, Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use parking_lot::Mutex;
 const DIRECTORY: &str = "ipns";
 /// How files of records end.
 const EXTENSION: &str = "ipns-record";
+/// How files end that are not whole yet.
+const DRAFT: &str = "new";
 
 /// The directory of records. Its methods wait for the disk.
 #[derive(Debug)]
@@ -89,7 +92,7 @@ impl RecordStore {
 
     fn write(&self, path: &Path, record: &Record) -> std::io::Result<()> {
         // Written whole under another name first: a crash never leaves half a record.
-        let draft = path.with_extension("new");
+        let draft = path.with_extension(DRAFT);
         let written = File::create(&draft).and_then(|mut file| {
             file.write_all(record.bytes())?;
             file.sync_all()?;
@@ -111,10 +114,19 @@ impl RecordStore {
         made.map_err(|e| Error::io(format_args!("cannot make {}", self.dir.display()), e))
     }
 
+    /// How many records there are. Drafts that a crash left are removed: nobody writes one meanwhile.
     fn count(&self) -> Result<usize> {
-        let entries =
-            fs::read_dir(&self.dir).map_err(|e| Error::io(format_args!("cannot list {}", self.dir.display()), e))?;
-        Ok(entries.flatten().filter(|entry| entry.path().extension().is_some_and(|ends| ends == EXTENSION)).count())
+        let cannot = |e| Error::io(format_args!("cannot list {}", self.dir.display()), e);
+        let mut count = 0;
+        for entry in fs::read_dir(&self.dir).map_err(cannot)? {
+            let path = entry.map_err(cannot)?.path();
+            match path.extension().and_then(OsStr::to_str) {
+                Some(EXTENSION) => count += 1,
+                Some(DRAFT) => drop(fs::remove_file(&path)),
+                _ => {}
+            }
+        }
+        Ok(count)
     }
 }
 
