@@ -144,7 +144,9 @@ impl Node {
     /// Follows a path to its object.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link; others as `ipfrs_unixfs::resolve`.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block or link;
+    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind) the path or the block
+    /// that a denylist blocks; others as `ipfrs_unixfs::resolve`.
     pub async fn resolve(&self, path: impl Into<Arc<ContentPath>>) -> Result<Object> {
         self.resolve_in(&BlockStoreSource(self.inner.served.clone()), path.into()).await
     }

@@ -246,6 +246,37 @@ async fn rules_of_every_kind_hold_and_later_ones_take_them_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_key_is_not_resolved_and_its_record_not_given() {
+    let (repo, cids) = repo(async |gateway| {
+        let file = gateway.add("", "published").await;
+        gateway.rpc_json(&format!("name/publish?arg={file}")).await;
+        let key = gateway.rpc_json("key/list").await["Keys"][0]["Id"].as_str().unwrap().to_owned();
+        let peer = gateway.rpc_json("id").await["ID"].as_str().unwrap().to_owned();
+        assert_eq!(gateway.content(&format!("/ipns/{key}")).await, "published");
+        vec![key, peer, file]
+    })
+    .await;
+    let [key, peer, file] = cids.as_slice() else { panic!() };
+    assert_ne!(key, peer, "two forms of one name");
+    let gateway = start(repo, &[&format!("/ipns/{peer}\n")], |config| {
+        config.gateway.dnslink.insert("by.example.org".into(), format!("/ipns/{key}"));
+    })
+    .await;
+    for path in [format!("/ipns/{key}"), format!("/ipns/{key}?format=ipns-record"), "/ipns/by.example.org".into()] {
+        assert_gone(gateway.get(&path).await, &path).await;
+    }
+    for command in
+        [format!("name/resolve?arg={key}"), format!("cat?arg=/ipns/{peer}"), format!("resolve?arg=/ipns/{key}")]
+    {
+        let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
+        assert!(message.contains("is blocked and cannot be provided"), "{command}: {message}");
+    }
+    let record = gateway.get(&format!("/routing/v1/ipns/{key}")).await;
+    assert!(!record.status().is_success(), "{record:?}");
+    assert_eq!(gateway.content(&format!("/ipfs/{file}")).await, "published", "what a name leads to is another matter");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hints_give_the_reason_and_the_status_451() {
     let (repo, cids) = repo(tree).await;
     let [_, bad, large, leaf] = cids.as_slice() else { panic!() };

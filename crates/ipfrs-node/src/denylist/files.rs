@@ -103,7 +103,7 @@ impl Denylists {
             let mut watched = Vec::new();
             for (source, path) in denylists.0.sources.iter().enumerate() {
                 for path in files_of(path)? {
-                    let (list, signature) = denylists.load(&path)?;
+                    let (list, signature) = denylists.load(&path, None)?;
                     watched.push(Watched { source, path, seen: Some(signature), list: Some(list) });
                 }
             }
@@ -124,11 +124,15 @@ impl Denylists {
         }
     }
 
-    /// A list from its file, with the log lines about it.
-    fn load(&self, path: &Path) -> Result<(Arc<List>, Signature)> {
+    /// A list from its file, with the log lines about it: what was wrong `before` already is not told again.
+    fn load(&self, path: &Path, before: Option<&List>) -> Result<(Arc<List>, Signature)> {
         let begun = Instant::now();
         let (list, signature) = read_list(path, &self.0.fingerprints)?;
-        for (line, error) in list.problems().iter().take(MAX_WARNINGS) {
+        let known = before.map_or(&[][..], List::problems);
+        let is_new = |(line, error): &&(u32, Error)| {
+            !known.iter().any(|(at, known)| (at, known.message()) == (line, error.message()))
+        };
+        for (line, error) in list.problems().iter().filter(is_new).take(MAX_WARNINGS) {
             tracing::warn!(denylist = %path.display(), line, %error, "this line of a denylist is no rule and is passed over");
         }
         let (name, rules, malformed) = (list.name(), list.count(), list.malformed());
@@ -140,7 +144,7 @@ impl Denylists {
     fn put_in_force(&self, watched: &[Watched]) {
         let named = |watched: &Watched| Some(Named { path: watched.path.clone(), list: watched.list.clone()? });
         let lists: Vec<_> = watched.iter().filter_map(named).collect();
-        self.0.metrics.loaded(lists.iter().map(|named| (&*named.path, named.list.count())));
+        lists.iter().for_each(|named| self.0.metrics.loaded(&named.path, named.list.count()));
         self.exchange(lists);
     }
 
@@ -210,7 +214,7 @@ impl Denylists {
                 watched.push(Watched { source, path, seen: signature, list });
                 continue;
             }
-            let (seen, list) = match self.load(&path) {
+            let (seen, list) = match self.load(&path, list.as_deref()) {
                 Ok((new, signature)) => {
                     has_changed = true;
                     (Some(signature), Some(new))
@@ -225,6 +229,7 @@ impl Denylists {
         }
         for gone in known {
             has_changed = true;
+            self.0.metrics.removed(&gone.path);
             tracing::info!(denylist = %gone.path.display(), "denylist removed");
         }
         if has_changed {

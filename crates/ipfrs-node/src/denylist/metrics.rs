@@ -38,13 +38,16 @@ impl DenylistMetrics {
         self.blocked.with_label_values(&[kind.label()]).inc();
     }
 
-    /// Shows the lists in force, and none of those before.
-    pub(super) fn loaded<'a>(&self, lists: impl Iterator<Item = (&'a Path, u64)>) {
-        self.rules.reset();
-        for (path, rules) in lists {
-            let rules = i64::try_from(rules).unwrap_or(i64::MAX);
-            self.rules.with_label_values(&[&path.display().to_string()]).set(rules);
-        }
+    /// Shows a list that is in force.
+    pub(super) fn loaded(&self, path: &Path, rules: u64) {
+        let rules = i64::try_from(rules).unwrap_or(i64::MAX);
+        self.rules.with_label_values(&[&path.display().to_string()]).set(rules);
+    }
+
+    /// Shows a list no more.
+    pub(super) fn removed(&self, path: &Path) {
+        // It may never have been in force.
+        let _ = self.rules.remove_label_values(&[&path.display().to_string()]);
     }
 
     pub(super) fn reload_failed(&self) {
