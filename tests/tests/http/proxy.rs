@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use ipfrs_http::HostConfig;
 use ipfrs_interface::Config;
+use reqwest::{Method, StatusCode, Version};
 use tokio::time::timeout;
 
 use crate::content;
-use crate::harness::TestGateway;
+use crate::harness::{TestGateway, client};
 use crate::wire::{Answer, Wire, exchange};
 
 /// `hello\n` as an identity block.
@@ -129,6 +130,9 @@ async fn connect_without_a_port_and_what_is_no_http_in_a_tunnel_are_refused() {
         assert_eq!(refusal.status, 400, "{target}");
         assert!(wire.rest().await.is_empty(), "{target}");
     }
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    let refusal = http2.request(Method::CONNECT, gateway.url("/")).send().await.unwrap();
+    assert_eq!((refusal.status(), refusal.version()), (StatusCode::NOT_IMPLEMENTED, Version::HTTP_2));
     // TLS is not ended here, and not passed on to anybody.
     let mut wire = tunnel(&gateway).await;
     wire.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await;

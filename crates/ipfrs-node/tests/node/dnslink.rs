@@ -10,6 +10,7 @@ use ipfrs_store::Engine;
 use prometheus::{Encoder, Registry, TextEncoder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
 
 use crate::dns_server::{DnsServer, Reply};
 
@@ -298,4 +299,17 @@ async fn questions_go_over_http_as_rfc_8484_says() {
     server.http_head("HTTP/1.1 200 OK\r\nContent-Type: application/dns-message\r\nAge: 60\r\n");
     later(300).await;
     assert_eq!(resolving.link("site.org").await, found(240));
+}
+
+#[tokio::test]
+async fn resolver_over_https_that_is_not_there_is_named() {
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("https://{nobody}/dns-query");
+    let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
+    let resolving = Resolving::with(json!({ "resolvers": url }), &[]).await;
+    let error = resolving.node.dnslink("site.org").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains(&url) && error.message().contains("refused"), "{error}");
+    let resolving = Resolving::with(json!({ "resolvers": [url, server.address.to_string()] }), &[]).await;
+    assert_eq!(resolving.link("site.org").await, found(60));
 }
