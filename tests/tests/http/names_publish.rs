@@ -1,5 +1,6 @@
 //! `name/publish`, `name/resolve`, `name/get`, `name/put`, `name/inspect`, `resolve`.
 
+use futures::future::join_all;
 use serde_json::{Value, json};
 
 use crate::harness::{TestGateway, rpc_failure};
@@ -74,6 +75,23 @@ async fn the_sequence_rises_when_the_value_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_those_who_publish_a_name_at_the_same_time_each_is_next() {
+    let gateway = TestGateway::start().await;
+    let name = new_key(&gateway, "arg=key").await;
+    let mut values = Vec::new();
+    for content in 0..16_u8 {
+        values.push(gateway.add("", vec![content]).await);
+    }
+    let publish = |value: &String| gateway.rpc(&format!("name/publish?key=key&arg={value}")).send();
+    for published in join_all(values.iter().map(publish)).await {
+        assert_eq!(published.unwrap().status(), 200);
+    }
+    let entry = inspected(&gateway, &name).await["Entry"].take();
+    assert_eq!(entry["Sequence"], 15);
+    assert_eq!(gateway.rpc_json(&format!("name/resolve?arg={name}")).await["Path"], entry["Value"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_published_is_refused_and_the_name_stays_as_it_was() {
     let gateway = TestGateway::start().await;
     let (file, missing) = (gateway.add("", "a file").await, "QmdytmR4wULMd3SLo6ePF4s3WcRHWcpnJZ7bHhoj3QB13v");
@@ -117,6 +135,10 @@ async fn names_are_followed_to_the_end_or_one_step() {
     assert_eq!(value, format!("/ipns/{first}/d"));
     let file = gateway.rpc_json(&format!("dag/resolve?arg={tree}/d/f")).await["Cid"]["/"].take();
     let directory = gateway.rpc_json(&format!("dag/resolve?arg={tree}/d")).await["Cid"]["/"].take();
+    let in_base = async |base: &str, below: &str| {
+        let resolved = gateway.rpc_json(&format!("dag/resolve?arg={tree}{below}&cid-base={base}")).await;
+        resolved["Cid"]["/"].as_str().unwrap().to_owned()
+    };
     for (command, path) in [
         (format!("name/resolve?arg={second}"), format!("/ipfs/{tree}/d")),
         (format!("name/resolve?arg=/ipns/{second}/f"), format!("/ipfs/{tree}/d/f")),
@@ -129,6 +151,15 @@ async fn names_are_followed_to_the_end_or_one_step() {
         (format!("resolve?arg=/ipns/{second}"), format!("/ipfs/{}", directory.as_str().unwrap())),
         (format!("resolve?arg=/ipns/{second}&recursive=false"), format!("/ipns/{first}/d")),
         (format!("resolve?arg=ipns://{second}/f"), format!("/ipfs/{}", file.as_str().unwrap())),
+        // As the path writes its own content ID, or as it is asked for.
+        (
+            format!("resolve?arg=/ipfs/{}/d", in_base("base36", "").await),
+            format!("/ipfs/{}", in_base("base36", "/d").await),
+        ),
+        (
+            format!("resolve?arg={}/d&cid-base=base16", in_base("base36", "").await),
+            format!("/ipfs/{}", in_base("base16", "/d").await),
+        ),
         (format!("resolve?arg={tree}/d/f"), format!("/ipfs/{}", file.as_str().unwrap())),
     ] {
         assert_eq!(gateway.rpc_json(&command).await, json!({ "Path": path }), "{command}");

@@ -134,6 +134,16 @@ impl Args {
 pub(super) struct Render(Option<Base>);
 
 impl Render {
+    /// The same, or where `cid-base` was not given as the content ID at the beginning of a path is written: `{cid}/...`,
+    /// `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
+    pub(super) fn or_like(self, path: &str) -> Self {
+        let rest = ["/ipfs/", "/ipld/", "ipfs://"].iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
+        // A CIDv0 has no prefix that says its base: nothing is known of others then.
+        let is_v0 = rest.starts_with("Qm");
+        let base = rest.chars().next().filter(|_| !is_v0).and_then(|code| Base::from_code(code).ok());
+        Self(self.0.or(base))
+    }
+
     pub(super) fn cid(self, cid: &Cid) -> Result<String> {
         match self.0 {
             Some(base) => cid_to_string(cid, base),

@@ -8,7 +8,7 @@ use super::{Answer, output};
 use crate::router::AppState;
 
 /// `resolve?arg=path[&recursive=]`: the block that a path ends in, and what is left of the path within it. A name that is not
-/// resolved recursively gives where it leads by itself.
+/// resolved recursively gives where it leads by itself. The content ID is written as the path writes its own.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     let text = args.one("name")?;
     let is_recursive = args.bool("recursive")?.unwrap_or(true);
@@ -17,5 +17,5 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
     }
     let found = state.node.resolve_dag(state.node.content_path(text).await?).await?;
     let below: String = found.remainder.iter().map(|segment| format!("/{segment}")).collect();
-    Ok(output::object(ResolvedPath { path: format!("/ipfs/{}{below}", args.render.cid(&found.cid)?) }))
+    Ok(output::object(ResolvedPath { path: format!("/ipfs/{}{below}", args.render.or_like(text).cid(&found.cid)?) }))
 }
