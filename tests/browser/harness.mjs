@@ -1,7 +1,7 @@
 // A daemon with a repo of its own, and a browser that looks at it. Both are ended by their handles.
 
 import { spawn } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import readline from "node:readline";
@@ -14,11 +14,13 @@ function told(name) {
   return value;
 }
 
-/** A gateway on a port that the system chose. */
+/** A gateway on a port that the system chose: by its address with paths, as localhost with subdomains. */
 export class Daemon {
   static async start() {
     const daemon = new Daemon();
     daemon.repo = await mkdtemp(path.join(tmpdir(), "ipfrs-browser-"));
+    const config = path.join(daemon.repo, "config.toml");
+    await writeFile(config, '[gateway.hosts."localhost"]\nsubdomains = true\n');
     const options = ["--repo", daemon.repo, "gateway", "start", "--port", "0"];
     daemon.process = spawn(told("IPFRS_CLI"), options, { stdio: ["ignore", "pipe", "inherit"] });
     daemon.ended = new Promise((resolve) => daemon.process.once("exit", resolve));

@@ -143,6 +143,25 @@ test("the welcome leads to what is typed", async () => {
   });
 });
 
+test("on a gateway with subdomains the form and all links lead to origins of their own", async () => {
+  const { page, complaints, close } = await open(browser);
+  const { port } = new URL(daemon.origin);
+  await page.goto(`http://localhost:${port}/`);
+  await page.getByRole("textbox").fill(`/ipfs/${root}/docs/`);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(/^http:\/\/[a-z0-9]+\.ipfs\.localhost:\d+\/docs\/$/);
+  const { origin } = new URL(page.url());
+  await page.getByRole("link", { name: "deep", exact: true }).click();
+  assert.equal(page.url(), `${origin}/docs/deep/`);
+  await page.getByRole("navigation").getByRole("link").first().click();
+  assert.equal(page.url(), `${origin}/`);
+  const byCid = page.getByRole("row").filter({ hasText: "docs" }).locator(".ipfs-hash");
+  await byCid.click();
+  assert.match(page.url(), /^http:\/\/[a-z0-9]+\.ipfs\.localhost:\d+\/\?filename=docs$/);
+  assert.deepEqual(complaints, []);
+  await close();
+});
+
 test(`a directory of ${ENTRIES} entries is listed whole and scrolls`, async () => {
   await visit(`/ipfs/${large}/`, {}, async (page) => {
     assert.equal(await page.locator("td.cid").count(), ENTRIES);

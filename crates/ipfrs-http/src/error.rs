@@ -85,8 +85,9 @@ impl IntoResponse for GatewayError {
 
 /// 405 with the methods that are allowed, as text.
 pub(crate) fn method_not_allowed(allow: &'static str) -> Response {
-    let text = format!("method not allowed: use {allow}\n");
-    (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, HeaderValue::from_static(allow))], text).into_response()
+    let mut response = refused(StatusCode::METHOD_NOT_ALLOWED, format!("method not allowed: use {allow}"));
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
 }
 
 /// An error of a command of the RPC.
