@@ -30,19 +30,17 @@ pub(crate) mod welcome;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{
-    CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
 use ipfrs_node::{Object, ObjectKind};
 
 use crate::body::{header_text, unknown_length};
-use crate::error::{GatewayError, method_not_allowed, refused};
-use crate::{limits, metrics};
-use crate::router::AppState;
 use crate::config::Namespace;
+use crate::error::{GatewayError, method_not_allowed, refused};
+use crate::router::AppState;
+use crate::{limits, metrics};
 use answer::Answer;
 use codec::Codec;
 use name::{Freshness, Located};
