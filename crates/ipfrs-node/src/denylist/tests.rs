@@ -138,6 +138,28 @@ fn double_hashes_of_names_are_of_the_key_or_of_the_whole_path() {
     }
 }
 
+/// Double hashes of the fixtures that the specification points to, made by others.
+#[test]
+fn double_hashes_that_others_made_fit() {
+    let key = "k51qzi5uqu5dixwsch9wpd9rolqby1m0uqj5hhxwtxal0dwltastfmh01d";
+    for (hash, blocked, allowed) in [
+        ("QmX6zeaAb8mC285YbXe4ac7LmX3jvrHBiFrw8kNnCM1bk4", "my.domain.com", "my.domain.com/path"),
+        ("QmcwfDuZYijxztHVR7w71WtdDaETsrGUU3ARWbNiYD3Hhp", "my.domain2.com/path", "my.domain2.com"),
+        ("QmdGtYErkPjfpUPjVMUypoX8XTE9PUTBBF6KE9AwWaBs1e", &format!("{key}abcd"), &format!("{key}1234")),
+        ("QmQouNeftXbxGRt4U8s838diCuMPPHCfpHTR5w8bRREs9d", &format!("{key}1234/mypath"), &format!("{key}1234")),
+        (
+            "6ef262a67f2c7caa9722b0fe46aced2f1559c749eab2bcf2f2701f43f802e900",
+            "bafzaajaiaejca3vrvdzmu4qntwa2pn6apsd4ug5k63ckdyhnd3g6vdvgvujdw62s",
+            "bafzaajaiaejca3vrvdzmu4qntwa2pn6apsd4ug5k63ckdyhnd3g6vdvgvujdw62s/path",
+        ),
+        ("fb5a70b1aade810d21e8195a0da05f40ebd099e4b4d6bf088dc604e4fcf34263", "very-bad-example.eth", "bad-example.eth"),
+    ] {
+        let lists = lists(&[&format!("//{hash}")]);
+        assert!(blocks(&lists, &format!("/ipns/{blocked}")), "{hash} blocks {blocked}");
+        assert!(!blocks(&lists, &format!("/ipns/{allowed}")), "{hash} does not block {allowed}");
+    }
+}
+
 const CID: &str = "bafybeihvvulpp4evxj7x7armbqcyg6uezzuig6jp3lktpbovlqfkuqeuoq";
 
 #[test]
