@@ -19,8 +19,11 @@ pub(crate) use files::{Exposed, read_private, write_private};
 /// What the identity is called.
 const SELF: &str = "self";
 
-/// Longest name of a key, in bytes: in base32 it must fit the name of a file.
+/// Longest name that a key is given, in bytes.
 const MAX_NAME_BYTES: usize = 128;
+
+/// Longest name, in bytes, that fits the name of a file: a keystore may have been copied from Kubo.
+const MAX_FILED_NAME_BYTES: usize = 155;
 
 /// Most keys of a repo.
 const MAX_KEYS: usize = 10_000;
@@ -103,7 +106,7 @@ impl FromStr for KeyFormat {
 /// [`ErrorKind::NotFound`] when there is no such key, [`ErrorKind::InvalidInput`] for the identity, which is not exported, and
 /// [`ErrorKind::Forbidden`] when others can reach the file.
 pub fn export_key(repo: &Path, name: &str, format: KeyFormat) -> Result<Zeroizing<Vec<u8>>> {
-    check_name("export", name)?;
+    check_known_name("export", name)?;
     let key = KeyFiles::new(repo).read(name)?.ok_or_else(|| no_key(name))?;
     match format {
         KeyFormat::Protobuf => key.to_protobuf(),
@@ -139,7 +142,7 @@ impl Node {
     /// [`ErrorKind::InvalidInput`] for a name that no key can have, a type that is not generated (ECDSA), or a size;
     /// [`ErrorKind::Conflict`] when there is a key of this name; [`ErrorKind::Forbidden`] when the repo is read-only.
     pub async fn generate_key(&self, name: &str, key_type: KeyType, bits: Option<u32>) -> Result<NamedKey> {
-        check_name("create", name)?;
+        check_new_name("create", name)?;
         if key_type == KeyType::Ecdsa {
             return Err(Error::invalid("unrecognized key type: ecdsa: generated are ed25519, rsa and secp256k1"));
         }
@@ -158,7 +161,7 @@ impl Node {
         format: KeyFormat,
         takes_any_type: bool,
     ) -> Result<NamedKey> {
-        check_name("import", name)?;
+        check_new_name("import", name)?;
         self.keep(name, move || {
             let key = match format {
                 KeyFormat::Protobuf => PrivateKey::from_protobuf(&key)?,
@@ -201,8 +204,8 @@ impl Node {
     /// [`ErrorKind::InvalidInput`] for `self` and for names that no key can have, [`ErrorKind::Forbidden`] when the repo is
     /// read-only.
     pub async fn rename_key(&self, from: &str, to: &str, replaces: bool) -> Result<(NamedKey, bool)> {
-        check_name("rename", from)?;
-        check_name("overwrite", to)?;
+        check_known_name("rename", from)?;
+        check_new_name("overwrite", to)?;
         let (from, to) = (from.to_owned(), to.to_owned());
         self.change_keys(move |files| {
             let key = files.read(&from)?.ok_or_else(|| no_key(&from))?;
@@ -226,7 +229,7 @@ impl Node {
     /// [`ErrorKind::NotFound`] when there is no such key, [`ErrorKind::InvalidInput`] for `self`, [`ErrorKind::Forbidden`]
     /// when the repo is read-only.
     pub async fn remove_keys(&self, names: &[String]) -> Result<Vec<NamedKey>> {
-        names.iter().try_for_each(|name| check_name("remove", name))?;
+        names.iter().try_for_each(|name| check_known_name("remove", name))?;
         let mut names = names.to_vec();
         names.dedup();
         self.change_keys(move |files| {
@@ -284,7 +287,7 @@ impl Node {
         let files = self.inner.keystore.files.clone();
         let wanted = key.to_owned();
         on_disk(move || {
-            if check_name("use", &wanted).is_ok()
+            if check_known_name("use", &wanted).is_ok()
                 && let Some(key) = files.read(&wanted)?
             {
                 return Ok((NamedKey::new(&wanted, &key), key));
@@ -327,12 +330,19 @@ async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 's
     done.map_err(|e| Error::internal("a task that works with keys failed").with_source(e))?
 }
 
-/// Checks a name of a key; `action` says what was to be done with it.
-fn check_name(action: &str, name: &str) -> Result<()> {
-    if name == SELF {
-        return Err(Error::invalid(format!("cannot {action} key with name 'self': it is the identity of this node")));
+/// Checks a name that a key may have; `action` says what was to be done with it.
+fn check_known_name(action: &str, name: &str) -> Result<()> {
+    match name {
+        SELF => Err(not_self(action)),
+        _ if name.is_empty() || name.len() > MAX_FILED_NAME_BYTES => Err(no_key(name)),
+        _ => Ok(()),
     }
+}
+
+/// Checks a name that a key is to get.
+fn check_new_name(action: &str, name: &str) -> Result<()> {
     let wrong = match name {
+        SELF => return Err(not_self(action)),
         "" => "it is empty",
         _ if name.len() > MAX_NAME_BYTES => "it has more than 128 bytes",
         _ if name.contains('/') => "it has a slash in it",
@@ -340,6 +350,10 @@ fn check_name(action: &str, name: &str) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::invalid(format!("{name:?} is no name for a key: {wrong}")))
+}
+
+fn not_self(action: &str) -> Error {
+    Error::invalid(format!("cannot {action} key with name 'self': it is the identity of this node"))
 }
 
 fn no_key(name: &str) -> Error {

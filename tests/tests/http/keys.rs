@@ -85,7 +85,9 @@ async fn names_types_and_sizes_that_no_key_has_are_refused_and_change_nothing() 
         ("key/rename?arg=taken&arg=self&force=true", "cannot overwrite key with name 'self'"),
         ("key/rename?arg=none&arg=x", "no key named none was found"),
         ("key/rm?arg=self", "cannot remove key with name 'self'"),
-        ("key/rm?arg=taken%2F", "slash"),
+        ("key/rename?arg=taken&arg=a%2Fb", "slash"),
+        ("key/rm?arg=taken%2F", "no key named taken/"),
+        (&format!("key/rm?arg={}", long.repeat(2)), "no key named n"),
     ] {
         let message = failure(&gateway, command).await;
         assert!(message.contains(says), "{command}: {message}");
@@ -149,6 +151,11 @@ async fn only_the_owner_can_read_keys_and_keys_that_others_can_read_are_not_used
     assert_eq!(names(&gateway).await, ["self", "other"]);
     fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
     assert_eq!(names(&gateway).await, ["self", "key", "other"]);
+    // A name that Kubo takes, and none gets here, is that of a key all the same.
+    fs::copy(&file, directory.join("key_mexwe")).unwrap();
+    assert_eq!(names(&gateway).await, ["self", "a/b", "key", "other"]);
+    gateway.rpc_json("key/rename?arg=a%2Fb&arg=ab").await;
+    gateway.rpc_json("key/rm?arg=ab").await;
     // One damaged file does not hide the others.
     fs::write(directory.join("key_mfrgg"), "no key").unwrap();
     fs::set_permissions(directory.join("key_mfrgg"), Permissions::from_mode(0o600)).unwrap();
