@@ -107,12 +107,6 @@ impl Name {
     pub fn peer_id(&self) -> String {
         Base::Base58Btc.encode(self.0.to_bytes())
     }
-
-    /// The key under which routing systems keep the name's record: `/ipns/` and the binary multihash.
-    #[must_use]
-    pub fn routing_key(&self) -> Vec<u8> {
-        [b"/ipns/".as_slice(), &self.0.to_bytes()].concat()
-    }
 }
 
 impl fmt::Display for Name {

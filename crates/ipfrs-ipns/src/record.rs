@@ -218,28 +218,10 @@ impl Record {
         String::from_utf8_lossy(&self.data.validity).into_owned()
     }
 
-    /// The V2 signature, over `ipns-signature:` and the [data](Self::signed_data).
-    #[must_use]
-    pub fn signature_v2(&self) -> &[u8] {
-        self.entry.signature_v2()
-    }
-
     /// The V1 signature, where there is one. Nobody should believe it.
     #[must_use]
     pub fn signature_v1(&self) -> Option<&[u8]> {
         self.entry.signature_v1.as_deref().filter(|signature| !signature.is_empty())
-    }
-
-    /// The signed data: a map in DAG-CBOR.
-    #[must_use]
-    pub fn signed_data(&self) -> &[u8] {
-        self.entry.data()
-    }
-
-    /// The public key that the record holds as a libp2p `PublicKey` protobuf, where it holds one.
-    #[must_use]
-    pub fn embedded_key(&self) -> Option<&[u8]> {
-        self.entry.public_key.as_deref().filter(|key| !key.is_empty())
     }
 
     /// Whether this record holds where both are valid for one name: a higher sequence, then a later validity; then bytes

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, LAST_MODIFIED, LOCATION};
+use http::header::{CACHE_CONTROL, LOCATION};
 use http::{HeaderMap, StatusCode};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, NameRoot, PathFacts};
@@ -23,8 +23,6 @@ pub(super) enum Freshness {
     Immutable,
     /// What a name leads to, for as long as its owner says.
     For(Duration),
-    /// What a name leads to, for a time that nobody said.
-    Unknown,
 }
 
 impl Freshness {
@@ -35,11 +33,6 @@ impl Freshness {
             Self::For(ttl) => {
                 headers.insert(CACHE_CONTROL, header_text(&format!("public, max-age={}", ttl.as_secs())));
             }
-            // Caches guess from how long ago it was modified (RFC 9111, 4.2.2): for all we know, just now.
-            Self::Unknown => {
-                let now = httpdate::fmt_http_date(std::time::SystemTime::now());
-                headers.insert(LAST_MODIFIED, header_text(&now));
-            }
         }
     }
 
@@ -49,7 +42,6 @@ impl Freshness {
         let seconds = match self {
             Self::Immutable => SECONDS,
             Self::For(ttl) => ttl.as_secs().min(SECONDS),
-            Self::Unknown => return,
         };
         let value = format!("public, max-age={seconds}, stale-while-revalidate=2678400");
         headers.insert(CACHE_CONTROL, header_text(&value));
@@ -121,7 +113,7 @@ pub(super) async fn locate<'a>(
     Ok(Located::At(Target {
         path,
         root_segments: start.segments().len(),
-        freshness: resolved.ttl.map_or(Freshness::Unknown, Freshness::For),
+        freshness: Freshness::For(resolved.ttl),
         key: Cow::Owned(key),
         known,
     }))

@@ -93,7 +93,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
 /// Where a name leads by itself, with what stands behind it.
 pub(super) async fn one_step(node: &Node, name: &str) -> Result<String> {
     let (name, below) = name.split_once('/').unwrap_or((name, ""));
-    let (target, _) = node.resolve_name_once(&NameRoot::parse(name)?).await?;
+    let target = node.resolve_name_once(&NameRoot::parse(name)?).await?;
     Ok(if below.is_empty() { target } else { format!("{target}/{below}") })
 }
 

@@ -73,9 +73,8 @@ impl fmt::Display for NameRoot {
 pub struct ResolvedName {
     /// Where it leads in the end: a path that does not change.
     pub path: ContentPath,
-    /// How long this holds: the shortest time of all names on the way, and at most `ipns.max_cache_ttl_seconds`. `None`
-    /// where nobody said.
-    pub ttl: Option<Duration>,
+    /// How long this holds: the shortest time of all names on the way, and at most `ipns.max_cache_ttl_seconds`.
+    pub ttl: Duration,
 }
 
 impl Node {
@@ -90,14 +89,13 @@ impl Node {
         resolved.map_err(|e| Error::new(e.kind(), format!("failed to resolve /ipns/{name}: {}", e.message())).with_source(e))
     }
 
-    /// Where one name leads by itself, be it to another name: the path as text and how long that holds.
+    /// Where one name leads by itself, be it to another name: a path as text.
     ///
     /// # Errors
     /// As [`Self::resolve_name`].
-    pub async fn resolve_name_once(&self, name: &NameRoot) -> Result<(String, Option<Duration>)> {
+    pub async fn resolve_name_once(&self, name: &NameRoot) -> Result<String> {
         self.check_name(name, &[])?;
-        let step = self.name_step(name).await?;
-        Ok((step.to_string(), step.ttl))
+        Ok(self.name_step(name).await?.0.to_string())
     }
 
     /// The content path that `text` stands for: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or `/ipns/{name}/...`, where
@@ -124,7 +122,7 @@ impl Node {
         let mut passed: Vec<NameRoot> = Vec::new();
         // The names below where the next target ends.
         let mut below = Vec::new();
-        let mut ttl = None;
+        let mut ttl = self.inner.config.ipns.max_cache_ttl();
         let mut name = root.clone();
         loop {
             if passed.contains(&name) {
@@ -134,11 +132,8 @@ impl Node {
                 return Err(unresolvable(format!("it leads through more than {MAX_STEPS} names")));
             }
             self.check_name(&name, &below)?;
-            let step = self.name_step(&name).await?;
-            ttl = match (ttl, step.ttl) {
-                (Some(one), Some(other)) => Some(Duration::min(one, other)),
-                (one, other) => one.or(other),
-            };
+            let (step, holds) = self.name_step(&name).await?;
+            ttl = ttl.min(holds);
             let mut segments = step.segments;
             segments.append(&mut below);
             below = segments;
@@ -152,16 +147,15 @@ impl Node {
         }
     }
 
-    /// Where a name leads by itself.
-    async fn name_step(&self, name: &NameRoot) -> Result<Target> {
-        let config = &self.inner.config.ipns;
+    /// Where a name leads by itself, and how long that holds.
+    async fn name_step(&self, name: &NameRoot) -> Result<(Target, Duration)> {
         let (target, ttl) = match name {
             NameRoot::Key(key) => {
                 let record = self.ipns_record(key).await.map_err(|e| match e.kind() {
                     ErrorKind::NotFound => unresolvable(e.message()).with_source(e),
                     _ => e,
                 })?;
-                let ttl = record.lifetime(SystemTime::now(), config.record_ttl());
+                let ttl = record.lifetime(SystemTime::now(), self.inner.config.ipns.record_ttl());
                 (Target::of_value(record.value()), ttl)
             }
             NameRoot::Domain(domain) => {
@@ -170,9 +164,8 @@ impl Node {
                 (Target::parse(&link.target), link.ttl)
             }
         };
-        let mut target = target.map_err(|e| unresolvable(format!("/ipns/{name} leads nowhere: {}", e.message())))?;
-        target.ttl = Some(ttl.min(config.max_cache_ttl()));
-        Ok(target)
+        let target = target.map_err(|e| unresolvable(format!("/ipns/{name} leads nowhere: {}", e.message())))?;
+        Ok((target, ttl))
     }
 }
 

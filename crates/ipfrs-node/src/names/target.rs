@@ -1,7 +1,6 @@
 //! What a record or a DNSLink says: a content path, or a path below another name.
 
 use std::fmt;
-use std::time::Duration;
 
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
 
@@ -16,8 +15,6 @@ const NOWHERE: &str = "/ipfs/bafkqaaa";
 pub(super) struct Target {
     pub(super) root: TargetRoot,
     pub(super) segments: Vec<String>,
-    /// How long this holds, once that is known.
-    pub(super) ttl: Option<Duration>,
 }
 
 #[derive(Debug, Clone)]
@@ -33,11 +30,7 @@ impl Target {
             let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
             let name = NameRoot::parse(segments.next().unwrap_or_default())
                 .map_err(|e| Error::invalid(format!("invalid path {text:?}: {}", e.message())))?;
-            return Ok(Self {
-                root: TargetRoot::Name(name),
-                segments: segments.map(str::to_owned).collect(),
-                ttl: None,
-            });
+            return Ok(Self { root: TargetRoot::Name(name), segments: segments.map(str::to_owned).collect() });
         }
         if !text.starts_with('/') {
             return Err(Error::invalid(format!(
@@ -45,7 +38,7 @@ impl Target {
             )));
         }
         let path = ContentPath::parse(text)?;
-        Ok(Self { root: TargetRoot::Content(*path.root()), segments: path.segments().to_vec(), ttl: None })
+        Ok(Self { root: TargetRoot::Content(*path.root()), segments: path.segments().to_vec() })
     }
 
     /// Reads the value of a record: a path as text, or a binary CID, as some have it.
@@ -60,7 +53,7 @@ impl Target {
             bytes => {
                 let root = cid_from_bytes(bytes)
                     .map_err(|_| Error::invalid("the value of its record is neither a content path nor a CID"))?;
-                Ok(Self { root: TargetRoot::Content(root), segments: Vec::new(), ttl: None })
+                Ok(Self { root: TargetRoot::Content(root), segments: Vec::new() })
             }
         }
     }
