@@ -38,6 +38,7 @@ struct Tools {
 fn tools() -> Result<Tools> {
     let remedy = "is not on the PATH (Debian: apt-get install nodejs npm chromium)";
     let node = found("node").with_context(|| format!("node {remedy}"))?;
+    check_version(&node)?;
     let npm = found("npm").with_context(|| format!("npm {remedy}"))?;
     let chromium = CHROMIUM.into_iter().find_map(found).with_context(|| format!("chromium {remedy}"))?;
     let tests = workspace()?.join("tests/browser");
@@ -52,6 +53,21 @@ fn tools() -> Result<Tools> {
     Ok(Tools { node, chromium, tests })
 }
 
+/// The oldest Node.js that playwright-core and the arguments below work with.
+const OLDEST_NODE: (u32, u32) = (20, 11);
+
+fn check_version(node: &Path) -> Result<()> {
+    let output = Command::new(node).arg("--version").output().context("node could not be started")?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let mut numbers = version.trim_start_matches('v').split('.').map_while(|number| number.parse::<u32>().ok());
+    let found = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    if found < OLDEST_NODE {
+        let (major, minor) = OLDEST_NODE;
+        bail!("{} is {version}, and Node.js {major}.{minor} or newer is needed", node.display());
+    }
+    Ok(())
+}
+
 /// Whether what the lock file names was installed after it was written.
 fn is_installed(tests: &Path) -> bool {
     let written = |file: &str| fs::metadata(tests.join(file)).and_then(|metadata| metadata.modified()).ok();
@@ -64,7 +80,7 @@ fn is_installed(tests: &Path) -> bool {
 fn run(tools: &Tools) -> Result<()> {
     crate::cargo("browser", &["build", "--quiet", "--package", "ipfrs-cli"], &[])?;
     let cli = target()?.join("debug/ipfrs-cli");
-    let arguments = ["--test", "--test-reporter=spec", "pages.test.mjs"];
+    let arguments = ["--test", "--test-timeout=60000", "--test-reporter=spec", "pages.test.mjs"];
     eprintln!("xtask: browser: node {} in tests/browser", arguments.join(" "));
     let status = Command::new(&tools.node)
         .args(arguments)
