@@ -12,7 +12,6 @@ use crate::rpc_get::directory;
 const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const RAW: &str = "application/vnd.ipld.raw";
-const CAR: &str = "application/vnd.ipld.car";
 const TAR: &str = "application/x-tar";
 const DAG_JSON: &str = "application/vnd.ipld.dag-json";
 const DAG_CBOR: &str = "application/vnd.ipld.dag-cbor";

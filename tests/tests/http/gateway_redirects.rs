@@ -227,6 +227,7 @@ async fn a_file_that_cannot_be_used_is_told_to_those_who_need_it_only() {
         (large.as_str(), "/x", 500, "could not parse _redirects: redirects file size cannot exceed 65536 bytes"),
         ("/x https://example.com 200", "/x", 500, "could not use _redirects: the rule for /x: "),
         ("/x https://example.com 200", "/y", 404, "no link named"),
+        (&format!("/x {} 200", "/a".repeat(300)), "/x", 413, "segments"),
         (full.as_str(), "/y", 301, ""),
     ] {
         let (host, _) = site(&gateway, &[("d/_redirects", rules), ("d/found.txt", "found")]).await;
@@ -297,4 +298,27 @@ async fn a_website_has_rules_below_the_place_that_its_domain_links_to() {
         }
     }
     assert_eq!(get(&gateway, "127.0.0.1", "/ipns/site.example.org/one").await.status(), 404, "no origin of its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_lead_to_nothing_that_is_blocked() {
+    let first = TestGateway::start().await;
+    let rules = "/a /by-id 200\n/b /by-id 404\n/c /by-name 200\n/d /by-name 410\n/e /free 200";
+    let files = [("d/_redirects", rules), ("d/by-id", "1"), ("d/by-name", "2"), ("d/free", "3")];
+    let root = first.add_tree("cid-version=1", &files).await;
+    let repo = first.stop().await;
+    let list = format!("/ipfs/{root}/by-id\n/ipns/site.example.org/by-name gateway_status=451\n");
+    std::fs::write(repo.path().join("0.deny"), list).unwrap();
+    let gateway = TestGateway::start_on(repo, |config| {
+        config.gateway.denylists = vec!["0.deny".into()];
+        config.gateway.hosts.insert("example.com".into(), HostConfig { subdomains: true, ..HostConfig::default() });
+        config.gateway.dnslink.insert("site.example.org".into(), format!("/ipfs/{root}"));
+    })
+    .await;
+    for (host, by_name, page) in [(format!("{root}.ipfs.example.com"), 200, 410), ("site.example.org".into(), 451, 451)]
+    {
+        for (path, status) in [("/a", 410), ("/b", 410), ("/c", by_name), ("/d", page), ("/e", 200), ("/f", 404)] {
+            assert_eq!(get(&gateway, &host, path).await.status(), status, "{host}{path}");
+        }
+    }
 }

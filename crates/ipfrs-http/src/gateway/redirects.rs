@@ -16,11 +16,12 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{ContentPath, Node, ObjectKind, Span, leads_nowhere};
 
 use super::answer::Answer;
-use super::name::Freshness;
+use super::name::{self, Freshness};
 use super::payload::Payload;
 use super::request::{Format, GatewayRequest};
 use super::{content_type_of, etag, shown};
 use crate::body::header_text;
+use crate::config::Namespace;
 use crate::error::refused;
 use crate::limits;
 use crate::router::AppState;
@@ -47,8 +48,8 @@ pub(super) async fn or_missing(
     if !may_apply {
         return Err(missing);
     }
-    let site = request.path.segments()[..request.root_segments].to_vec();
-    let root = ContentPath::new(*request.path.root(), site)?;
+    let site = &request.path.segments()[..request.root_segments];
+    let root = ContentPath::new(*request.path.root(), site.to_vec())?;
     match find(&state.node, &root, request.below_root(), request.query).await? {
         Ok(None) => Err(missing),
         Ok(Some(Outcome::Redirect { status, location })) => {
@@ -59,24 +60,38 @@ pub(super) async fn or_missing(
             Ok(response)
         }
         Ok(Some(Outcome::Content { status, segments })) => {
-            let path = segments.iter().fold(root, |path, segment| path.join(segment));
-            let request = GatewayRequest { path: Arc::new(path), ends_with_slash: true, ..request.clone() };
-            let object = state.node.resolve(request.path.clone()).await?.whole()?;
-            if status == StatusCode::OK {
-                return shown(state, &request, &parts.headers, object).await;
+            // What may not be had by a name may not be had by a rule of its site either.
+            if let (Namespace::Ipns, name) = request.root() {
+                state.node.check_name(&name::parse_root(&request.content_path, name)?, &segments)?;
             }
-            let ObjectKind::File(file) = &object.kind else {
-                let why = format!("could not use {FILE_NAME}: the page for {status}, {}, is not a file", request.path);
-                return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why));
-            };
-            limits::check_size(state, file.size())?;
-            let page = Payload::File(file.clone());
-            let mut answer = Answer::new(state, &request, &object, etag(&object, ""));
-            answer.set(CONTENT_TYPE, content_type_of(state, &object, &page, request.file_name()).await);
-            answer.whole(state, status, page).await
+            let path = ContentPath::new(*root.root(), [site, &segments].concat())?;
+            let request = GatewayRequest { path: Arc::new(path), ends_with_slash: true, ..request.clone() };
+            content(state, &request, parts, status).await
         }
         Err(Unusable(why)) => Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why)),
     }
+}
+
+/// Content in place of what was asked for: as if that had been asked for, or as a page that goes with another status.
+async fn content(
+    state: &AppState,
+    request: &GatewayRequest<'_>,
+    parts: &Parts,
+    status: StatusCode,
+) -> Result<Response> {
+    let object = state.node.resolve(request.path.clone()).await?.whole()?;
+    if status == StatusCode::OK {
+        return shown(state, request, &parts.headers, object).await;
+    }
+    let ObjectKind::File(file) = &object.kind else {
+        let why = format!("could not use {FILE_NAME}: the page for {status}, {}, is not a file", request.path);
+        return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why));
+    };
+    limits::check_size(state, file.size())?;
+    let page = Payload::File(file.clone());
+    let mut answer = Answer::new(state, request, &object, etag(&object, ""));
+    answer.set(CONTENT_TYPE, content_type_of(state, &object, &page, request.file_name()).await);
+    answer.whole(state, status, page).await
 }
 
 /// What the site at `root` says of `path` below it, which does not exist; `None` where it says nothing. `query` is the
