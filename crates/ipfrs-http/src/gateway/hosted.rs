@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::LOCATION;
 use http::{Method, StatusCode, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::NameRoot;
 use tower::Service as _;
 
 use super::hosts::{Place, Visit};
@@ -21,7 +22,7 @@ use crate::error::GatewayError;
 use crate::metrics::{self, UNMATCHED};
 use crate::router::AppState;
 
-/// Routes that a configured gateway has beside its content.
+/// Routes that a configured gateway has beside its content, to be read.
 const BESIDE_CONTENT: [&str; 2] = ["/health", "/routing/v1"];
 /// Routes of the daemon that are served while nobody can say whether a domain is a website.
 const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
@@ -79,10 +80,12 @@ enum Decision {
 async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> Result<Decision> {
     let path = uri.path();
     match &visit.place {
-        Place::Unknown => match website(state, visit, true).await {
-            Ok(site) => Ok(site.map_or(Decision::Daemon, Decision::Site)),
-            Err(_) if HARMLESS.iter().any(|route| is_below(path, route)) => Ok(Decision::Daemon),
-            Err(e) => Err(Error::new(
+        Place::Unknown => match (website(state, visit, true).await, &visit.otherwise) {
+            (Ok(Some(site)), _) => Ok(Decision::Site(site)),
+            (Ok(None), None) => Ok(Decision::Daemon),
+            (_, Some(own)) => Box::pin(decide(state, own, uri, method)).await,
+            (Err(_), None) if HARMLESS.iter().any(|route| is_below(path, route)) => Ok(Decision::Daemon),
+            (Err(e), None) => Err(Error::new(
                 e.kind(),
                 format!("whether {} is a website cannot be told: {}; use the address instead", visit.name, e.message()),
             )),
@@ -121,6 +124,10 @@ async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri
         return Ok(Decision::Site(Site::paths(config.deserialized)));
     }
     if !config.paths.is_empty() && BESIDE_CONTENT.iter().any(|route| is_below(path, route)) {
+        if *method == Method::PUT {
+            let why = "nothing is stored under public names: use the daemon's address";
+            return Err(Error::new(ErrorKind::Forbidden, why));
+        }
         return Ok(Decision::Daemon);
     }
     match website(state, visit, config.deserialized).await? {
@@ -145,6 +152,10 @@ async fn isolated(
     let below = below.strip_prefix('/').unwrap_or(below);
     let (root, rest) = below.split_at(below.find('/').unwrap_or(below.len()));
     let Some(root) = segments(path, root).next().transpose()? else { return Ok(None) };
+    // As Kubo: nobody is led to what is blocked.
+    if let (Namespace::Ipns, Ok(name)) = (namespace, NameRoot::parse(&root)) {
+        state.node.check_name(&name, &[])?;
+    }
     let inline = config.inline_dnslink || visit.is_https;
     let label = subdomain::label(&state.node, namespace, &root, inline).await?;
     Ok(label.map(|label| location(visit, &label, namespace, &visit.host, rest, uri.query())))

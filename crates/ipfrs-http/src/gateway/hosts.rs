@@ -15,16 +15,25 @@ use crate::config::{HostConfig, Namespace, Network};
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The host that a request names, as its client sees us.
-#[derive(Debug, PartialEq, Eq)]
+/// The hosts that a request names.
+#[derive(Debug)]
 pub(crate) struct Called<'a> {
+    /// That of the request itself.
+    own: Named<'a>,
+    /// That of the client's request, which a proxy tells.
+    forwarded: Option<Named<'a>>,
+    /// Whether the client came by HTTPS.
+    is_https: bool,
+}
+
+/// A host.
+#[derive(Debug)]
+struct Named<'a> {
     /// The name or the address, as it was written, without a port and without a dot at its end. Empty where a request of
     /// HTTP/1.0 names no host.
     name: &'a str,
     /// The port, where it was written.
     port: Option<&'a str>,
-    /// Whether the client came by HTTPS.
-    is_https: bool,
 }
 
 impl<'a> Called<'a> {
@@ -38,25 +47,27 @@ impl<'a> Called<'a> {
     }
 
     fn read(uri: &'a Uri, headers: &'a HeaderMap, trusts: bool) -> Result<Self> {
-        let forwarded = |name| if trusts { last_of(headers, name) } else { None };
-        let by_host = || headers.get(HOST).map_or(Some(""), |host| host.to_str().ok());
-        let host = match (forwarded(X_FORWARDED_HOST), uri.authority()) {
-            (Some(host), _) => Some(host),
-            (None, Some(authority)) => Some(authority.as_str()),
-            (None, None) => by_host(),
+        let own = match uri.authority() {
+            Some(authority) => Some(authority.as_str()),
+            None => headers.get(HOST).map_or(Some(""), |host| host.to_str().ok()),
         };
-        let Some((name, port)) = host.and_then(split) else {
-            let host = host.unwrap_or("(not ASCII)");
+        let own = Named::parse(own.unwrap_or("(not ASCII)"))?;
+        if !trusts {
+            return Ok(Self { own, forwarded: None, is_https: uri.scheme_str() == Some("https") });
+        }
+        let forwarded = last_of(headers, X_FORWARDED_HOST).map(Named::parse).transpose()?;
+        let scheme = last_of(headers, X_FORWARDED_PROTO).or(uri.scheme_str());
+        Ok(Self { own, forwarded, is_https: scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")) })
+    }
+}
+
+impl<'a> Named<'a> {
+    fn parse(host: &'a str) -> Result<Self> {
+        let (name, port) = split(host).ok_or_else(|| {
             let shown: String = host.chars().take(256).collect();
-            return Err(Error::invalid(format!(
-                "{shown:?} is no host name: send one as in a URL, with a port or without"
-            )));
-        };
-        let is_https = match forwarded(X_FORWARDED_PROTO) {
-            Some(scheme) => scheme.eq_ignore_ascii_case("https"),
-            None => uri.scheme_str() == Some("https"),
-        };
-        Ok(Self { name, port, is_https })
+            Error::invalid(format!("{shown:?} is no host name: send one as in a URL, with a port or without"))
+        })?;
+        Ok(Self { name, port })
     }
 
     /// The name in lower case.
@@ -126,6 +137,8 @@ pub(crate) struct Visit {
     pub(super) is_https: bool,
     /// What is configured.
     pub(super) place: Place,
+    /// What decides where this is [`Place::Unknown`] and no website; nothing for the daemon.
+    pub(super) otherwise: Option<Box<Visit>>,
 }
 
 /// What is configured for a host.
@@ -174,23 +187,37 @@ impl Hosts {
         peer.is_some_and(|peer| self.trusted.iter().any(|network| network.contains(peer)))
     }
 
-    /// Where a request to `called` goes.
+    /// Where a request to `called` goes. A host that a proxy tells leads to what is configured for it and to websites, and
+    /// never to the daemon, since many a proxy hands on what its client wrote: then the request's own host decides.
     pub(crate) fn way(&self, called: &Called<'_>, path: &str) -> Way {
-        if self.exact.is_empty() && self.patterns.is_empty() && called.is_local() {
+        let is_configured = !self.exact.is_empty() || !self.patterns.is_empty();
+        if !is_configured && called.forwarded.is_none() && called.own.is_local() {
             return Way::Daemon;
         }
-        let name = called.lower();
-        let place = self.place(called, &name);
-        match &place {
-            Place::Unknown if called.is_local() => return Way::Daemon,
-            Place::Gateway(config) if is_plain(config, path) => return Way::Gateway,
-            _ => {}
+        let own = self.visit(&called.own, called.is_https, None);
+        let visit = match &called.forwarded {
+            Some(forwarded) => self.visit(forwarded, called.is_https, own),
+            None => own,
+        };
+        match visit {
+            None => Way::Daemon,
+            Some(visit) if matches!(&visit.place, Place::Gateway(config) if is_plain(config, path)) => Way::Gateway,
+            Some(visit) => Way::Hosted(visit),
         }
-        let host = with_port(&name, called.port);
-        Way::Hosted(Box::new(Visit { name: name.into_owned(), host, is_https: called.is_https, place }))
     }
 
-    fn place(&self, called: &Called<'_>, name: &str) -> Place {
+    /// What a host is, where it takes more than a look; else `otherwise`.
+    fn visit(&self, host: &Named<'_>, is_https: bool, otherwise: Option<Box<Visit>>) -> Option<Box<Visit>> {
+        let name = host.lower();
+        let place = self.place(host, &name);
+        if matches!(place, Place::Unknown) && host.is_local() {
+            return otherwise;
+        }
+        let host = with_port(&name, host.port);
+        Some(Box::new(Visit { name: name.into_owned(), host, is_https, place, otherwise }))
+    }
+
+    fn place(&self, host: &Named<'_>, name: &str) -> Place {
         if let Some(config) = self.of(name) {
             return Place::Gateway(config.clone());
         }
@@ -209,8 +236,8 @@ impl Hosts {
                 }
             };
             // Content IDs may be written in letters of both cases, which lower case would destroy.
-            let id = called.name[..dot - 1 - namespace.as_str().len()].to_owned();
-            return Place::Root { config: config.clone(), namespace, id, gateway: with_port(gateway, called.port) };
+            let id = host.name[..dot - 1 - namespace.as_str().len()].to_owned();
+            return Place::Root { config: config.clone(), namespace, id, gateway: with_port(gateway, host.port) };
         }
         below.map_or(Place::Unknown, Place::Below)
     }
