@@ -138,7 +138,10 @@ impl Connections {
             return;
         }
         let socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
-        let mut socket = Some(socket.with_write_timeout(self.write_timeout));
+        if let Err(error) = socket.set_write_timeout(self.write_timeout) {
+            tracing::debug!(%error, "a client that takes nothing cannot be given up here");
+        }
+        let mut socket = Some(socket);
         // What is in a tunnel has the slot and the limits of the connection that it is in.
         while let Some(current) = socket {
             socket = self.serve_http(current, peer).await;

@@ -16,7 +16,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// Most bytes that are handed to a stream at once: what a client must take in the time that it has.
-const PIECE_BYTES: usize = 64 * 1024;
+const PIECE_BYTES: usize = 16 * 1024;
 
 /// How far the body of a stream has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pin_project! {
         #[pin]
         sending: F,
         executor: StreamExecutor,
-        // Once the client has been waited for; it runs on when there is progress, as that of a socket.
+        // Once the client has been waited for. It runs on when there is progress, which is looked at when it runs out.
         timer: Option<Pin<Box<Sleep>>>,
         // When the timer was set.
         seen: Progress,

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use ipfrs_store::Mappings;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep};
 
 use crate::Bandwidth;
 
@@ -41,42 +40,6 @@ pub struct Socket {
     unread: Bytes,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
-    /// Where the peer may not leave what is sent to it lying for ever.
-    patience: Option<Patience>,
-    /// Bytes written so far.
-    written: u64,
-}
-
-/// How long a peer may take nothing.
-#[derive(Debug)]
-struct Patience {
-    longest: Duration,
-    /// Once the socket has been full. It is left running when there is progress, since it may be full thousands of times a
-    /// second, and asked about that when it has run out.
-    timer: Option<Pin<Box<Sleep>>>,
-    /// [`Socket::written`] when the timer was set.
-    written: u64,
-}
-
-impl Patience {
-    /// Waits until the peer has taken nothing for the longest time, at most twice that.
-    fn poll(&mut self, cx: &mut Context<'_>, written: u64) -> Poll<io::Error> {
-        let longest = self.longest;
-        let timer = self.timer.get_or_insert_with(|| {
-            self.written = written;
-            Box::pin(sleep(longest))
-        });
-        while timer.as_mut().poll(cx).is_ready() {
-            if self.written == written {
-                let seconds = longest.as_secs();
-                let why = format!("the peer has taken nothing of what is sent to it for {seconds} s");
-                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, why));
-            }
-            self.written = written;
-            timer.as_mut().reset(Instant::now() + longest);
-        }
-        Poll::Pending
-    }
 }
 
 impl Socket {
@@ -94,17 +57,24 @@ impl Socket {
             bandwidth,
             unread: Bytes::new(),
             is_sending: false,
-            patience: None,
-            written: 0,
         }
     }
 
-    /// The same, but a write fails with [`io::ErrorKind::TimedOut`] when the peer has taken nothing for `longest`, or somewhat
-    /// later. It costs nothing while the peer keeps up.
-    #[must_use]
-    pub fn with_write_timeout(mut self, longest: Duration) -> Self {
-        self.patience = Some(Patience { longest, timer: None, written: 0 });
-        self
+    /// Gives the peer up when it has taken nothing of what was sent to it for `longest`: reads and writes then fail with
+    /// [`io::ErrorKind::TimedOut`]. The kernel keeps the time (`TCP_USER_TIMEOUT`, tcp(7)), since it alone sees whether the
+    /// peer takes what is in the socket's buffer. Systems other than Linux do not have it; of Linux before 5.11, a peer that
+    /// answers and takes nothing is not given up.
+    ///
+    /// # Errors
+    /// What the kernel says, where it has no such option.
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux has it"))]
+    pub fn set_write_timeout(&self, longest: Duration) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            let milliseconds = u32::try_from(longest.as_millis()).unwrap_or(u32::MAX);
+            rustix::net::sockopt::set_tcp_user_timeout(&self.stream, milliseconds)?;
+        }
+        Ok(())
     }
 
     /// The same, but `bytes` are read first: what a protocol that ended on this connection has read beyond its end.
@@ -177,14 +147,8 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        let Poll::Ready(outcome) = this.poll_send(cx, slices) else {
-            let Some(patience) = &mut this.patience else { return Poll::Pending };
-            return patience.poll(cx, this.written).map(Err);
-        };
-        let sent = outcome?;
+        let sent = ready!(self.poll_send(cx, slices))?;
         self.bandwidth.add_out(sent as u64);
-        self.written += sent as u64;
         self.is_sending = true;
         Poll::Ready(Ok(sent))
     }
