@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use ipfrs_http::HostConfig;
 use ipfrs_ipns::{KeyType, Name, PrivateKey, Record};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
@@ -148,8 +149,12 @@ async fn delegated_routing_knows_of_no_providers_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_in_a_browser_reads_records_and_stores_none() {
-    let gateway = TestGateway::start().await;
+async fn pages_in_browsers_and_public_names_read_records_and_store_none() {
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.hosts.insert("gateway.example".into(), HostConfig::default());
+        config.dns.enabled = false;
+    })
+    .await;
     let named = Named::new();
     let path = format!("/routing/v1/ipns/{}", named.name);
     let preflight =
@@ -160,6 +165,10 @@ async fn a_page_in_a_browser_reads_records_and_stores_none() {
     let put = gateway.request(Method::PUT, &path).header("origin", "https://example.com");
     let put = put.header("content-type", MEDIA_TYPE).body(named.record("/ipfs/bafkqaaa", 0)).send().await.unwrap();
     assert_eq!(put.status(), 403);
+    let at_name = |method| gateway.request(method, &path).header("host", "gateway.example");
+    let put = at_name(Method::PUT).header("content-type", MEDIA_TYPE).body(named.record("/ipfs/bafkqaaa", 0));
+    assert!(text_of(put.send().await.unwrap(), 403).await.contains("use the daemon's address"));
+    assert!(at_name(Method::GET).send().await.unwrap().text().await.unwrap().contains("no record"));
     assert!(gateway.get(&path).await.text().await.unwrap().contains("no record"));
 }
 
