@@ -163,6 +163,12 @@ async fn only_the_owner_can_read_keys_and_keys_that_others_can_read_are_not_used
     assert_eq!(names(&gateway).await, ["self", "key", "other"]);
     let message = failure(&gateway, "key/rm?arg=abc").await;
     assert!(message.contains("key_mfrgg"), "{message}");
+    // The identity is warned about: a gateway that publishes nothing serves on.
+    let own = gateway.rpc_json("id").await["ID"].take();
+    let kept = gateway.stop().await;
+    fs::set_permissions(repo.join("identity.key"), Permissions::from_mode(0o644)).unwrap();
+    let gateway = TestGateway::start_on(kept, |_| {}).await;
+    assert_eq!(gateway.rpc_json("id").await["ID"], own);
 }
 
 /// The message of a command that is refused.

@@ -55,7 +55,7 @@ struct ResolvedPath {
 }
 
 async fn resolve_name(api: &Api, args: &NameResolveArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with_args(&args.name).with_some("recursive", args.recursive);
+    let query = Query::new().with_args(&args.name).with_some("recursive", args.recursive).with("nocache", args.nocache);
     print_path(&api.call("name/resolve", query, None).await?.whole().await?, out)
 }
 
