@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::Cid;
+
 /// What went wrong, as far as a caller can act on it.
 ///
 /// The set is closed on purpose: each front-end maps it to its own statuses in one `match` without a wildcard, so a new
@@ -87,6 +89,11 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+/// The cause of errors about a block that is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no block {0}")]
+struct NoBlock(Cid);
+
 impl Error {
     /// An error of `kind` whose message is `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -115,6 +122,20 @@ impl Error {
     /// Shorthand for [`ErrorKind::NotFound`].
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, message)
+    }
+
+    /// [`ErrorKind::NotFound`] for a block that is not there, which `message` names. The block is the error's cause, so that
+    /// it can be told which one it is: see [`missing_block`](Self::missing_block).
+    pub fn no_block(cid: &Cid, message: impl Into<String>) -> Self {
+        Self::not_found(message).with_source(NoBlock(*cid))
+    }
+
+    /// The block that is missing, where that is the cause of this error, however far down.
+    #[must_use]
+    pub fn missing_block(&self) -> Option<Cid> {
+        let first = std::error::Error::source(self);
+        let mut causes = std::iter::successors(first, |cause| cause.source());
+        causes.find_map(|cause| cause.downcast_ref::<NoBlock>()).map(|NoBlock(cid)| *cid)
     }
 
     /// Shorthand for [`ErrorKind::InvalidInput`].

@@ -118,7 +118,12 @@ pub(crate) struct RpcErrorBody {
 
 impl RpcErrorBody {
     pub(crate) fn of(error: &Error) -> Self {
-        Self { message: error.to_string(), code: rpc_status(error.kind()).1, kind: "error" }
+        let mut message = error.to_string();
+        if let Some(cid) = error.missing_block() {
+            // By these words Kubo's client in Go knows that a block is missing, and which.
+            message.push_str(&format!(": ipld: could not find {cid}"));
+        }
+        Self { message, code: rpc_status(error.kind()).1, kind: "error" }
     }
 }
 

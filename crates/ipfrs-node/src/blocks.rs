@@ -99,7 +99,7 @@ impl Node {
     pub async fn block_size(&self, cid: &Cid) -> Result<u64> {
         self.check_block(cid)?;
         let size = self.inner.store.size(cid).await?;
-        size.ok_or_else(|| Error::not_found(format!("block {cid} is not in this store")))
+        size.ok_or_else(|| Error::no_block(cid, format!("block {cid} is not in this store")))
     }
 
     /// Stores one block durably and gives its content ID and size in bytes.
@@ -143,7 +143,7 @@ impl Node {
             let _lives_as_long = &batch;
             match answer {
                 Ok((cid, Some(data))) => (cid, Ok(data)),
-                Ok((cid, None)) => (cid, Err(Error::not_found(format!("block {cid} is not in this store")))),
+                Ok((cid, None)) => (cid, Err(Error::no_block(&cid, format!("block {cid} is not in this store")))),
                 Err(e) => (asked, Err(e)),
             }
         }))

@@ -117,7 +117,9 @@ impl Node {
             protection.settled().await;
             let sizes = self.inner.store.has_many(roots).await?;
             return match roots.iter().zip(sizes).find(|(_, size)| size.is_none()) {
-                Some((cid, _)) => Err(Error::not_found(format!("cannot pin {cid}: its block is not in this store"))),
+                Some((cid, _)) => {
+                    Err(Error::no_block(cid, format!("cannot pin {cid}: its block is not in this store")))
+                }
                 None => Ok(()),
             };
         }
@@ -126,7 +128,7 @@ impl Node {
         let mut walked = Walked::default();
         for root in roots {
             reachable.start(root);
-            let cannot = |e: Error| Error::new(e.kind(), format!("cannot pin {root}: {e}"));
+            let cannot = |e: Error| Error::new(e.kind(), format!("cannot pin {root}: {e}")).with_source(e);
             while let Some(visits) = reachable.next().await.map_err(cannot)? {
                 for visit in visits {
                     walked.blocks += 1;

@@ -196,7 +196,7 @@ impl Reachable {
 }
 
 fn missing(cid: &Cid) -> Error {
-    Error::not_found(format!("block {cid} is not in this store"))
+    Error::no_block(cid, format!("block {cid} is not in this store"))
 }
 
 /// What a codec makes of a block's links; 0 when it has none.

@@ -245,7 +245,7 @@ pub trait BlockStoreExt: BlockStore {
     /// # Errors
     /// [`ErrorKind::NotFound`] names the block.
     async fn require(&self, cid: &Cid) -> Result<Bytes> {
-        self.get(cid).await?.ok_or_else(|| Error::not_found(format!("block {cid} is not in this store")))
+        self.get(cid).await?.ok_or_else(|| Error::no_block(cid, format!("block {cid} is not in this store")))
     }
 }
 

@@ -253,7 +253,7 @@ impl Frame {
             let (_, data) = item?;
             return data.ok_or_else(|| {
                 let from = self.node.as_ref().map(|(node, ..)| format!(", which {node} links to,")).unwrap_or_default();
-                Error::not_found(format!("block {cid}{from} is not in this store"))
+                Error::no_block(cid, format!("block {cid}{from} is not in this store"))
             });
         }
     }

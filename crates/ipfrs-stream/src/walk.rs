@@ -107,7 +107,8 @@ impl Walk {
         let child = frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).ok_or_else(no_block)?;
         let (cid, size, offset, depth) = (child.cid, child.size, frame.offset, frame.depth);
         let Some(node) = node else {
-            return Err(Error::not_found(format!("block {cid} is not in this store (byte {offset} of the file)")));
+            let message = format!("block {cid} is not in this store (byte {offset} of the file)");
+            return Err(Error::no_block(&cid, message));
         };
         let Node::File(node) = node else {
             return Err(Error::corrupt(format!("block {cid} is part of a file, but is not a file node")));

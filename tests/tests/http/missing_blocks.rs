@@ -1,6 +1,7 @@
 //! Files of which a block is not here: no answer may look whole that is not.
 
 use reqwest::Method;
+use serde_json::Value;
 
 use crate::content::{self, assert_same};
 use crate::harness::{TestGateway, client};
@@ -109,4 +110,31 @@ async fn a_listing_shows_entries_whose_blocks_are_missing() {
     let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
     assert!(page.contains(">a</a>") && page.contains(">b</a>"), "{page}");
     assert_eq!(gateway.get(&format!("/ipfs/{root}/a")).await.status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubo_clients_are_told_which_block_is_missing_in_words_that_they_know() {
+    let gateway = TestGateway::start().await;
+    let absent = "bafkreigaknpexyvxt76zgkitavbwx6ejgfheup5oybpm77f3pxzrvwpfdi";
+    let listing = format!("{{\"to\": {{\"/\": \"{absent}\"}}}}");
+    let node = gateway.put_block("cid-codec=dag-json", listing).await;
+    for command in [
+        format!("block/get?arg={absent}"),
+        format!("block/stat?arg={absent}"),
+        format!("cat?arg={absent}"),
+        format!("ls?arg={absent}"),
+        format!("dag/get?arg={absent}"),
+        format!("dag/get?arg={node}/to"),
+        format!("dag/stat?arg={node}&progress=false"),
+        format!("get?arg={absent}"),
+        format!("pin/add?arg={node}"),
+    ] {
+        let response = gateway.rpc(&command).send().await.unwrap();
+        let failure: Value = response.json().await.unwrap();
+        let message = failure["Message"].as_str().unwrap_or_default();
+        assert!(message.ends_with(&format!(": ipld: could not find {absent}")), "{command}: {failure}");
+    }
+    // The words are those of the RPC: nobody else reads them.
+    let page = gateway.get(&format!("/ipfs/{absent}?format=raw")).await.text().await.unwrap();
+    assert!(page.contains(absent) && !page.contains("ipld:"), "{page}");
 }
