@@ -72,10 +72,11 @@ fn under(codec: u64, cid: &str) -> String {
 async fn a_blocked_block_is_given_in_no_format_and_by_no_front_end() {
     let (repo, cids) = repo(tree).await;
     let [root, bad, ..] = cids.as_slice() else { panic!() };
-    let gateway = start(repo, &[&format!("/ipfs/{bad}\n/ipfs/{INLINE}\n")], |config| {
+    let gateway = start(repo, &[&format!("/ipfs/{bad}\n/ipfs/{INLINE}\n/ipns/bad.example.org\n")], |config| {
         let host = HostConfig { subdomains: true, ..HostConfig::default() };
         config.gateway.hosts.insert("example.com".into(), host);
         config.gateway.dnslink.insert("site.example.org".into(), format!("/ipfs/{root}/in"));
+        config.gateway.dnslink.insert("bad.example.org".into(), format!("/ipfs/{root}/in"));
     })
     .await;
     let (as_dag_pb, as_cbor) = (under(0x70, bad), under(0x71, bad));
@@ -101,9 +102,14 @@ async fn a_blocked_block_is_given_in_no_format_and_by_no_front_end() {
         problem(gateway.get(&format!("/v1/stream/download/{name}")).await, 410, "gone").await;
     }
     assert_gone(gateway.get("/ipns/site.example.org/bad.txt").await, "a name leads there").await;
-    for (host, path) in
-        [(format!("{bad}.ipfs.example.com"), "/"), ("site-example-org.ipns.example.com".into(), "/bad.txt")]
-    {
+    for (host, path) in [
+        (format!("{bad}.ipfs.example.com"), "/"),
+        ("site-example-org.ipns.example.com".into(), "/bad.txt"),
+        ("bad-example-org.ipns.example.com".into(), "/good.txt"),
+        ("bad.example.org".into(), "/good.txt"),
+        ("example.com".into(), "/ipns/bad.example.org"),
+        (gateway.address().to_string(), "/ipns/bad.example.org/good.txt"),
+    ] {
         let request = gateway.request(Method::GET, path).header("host", &host);
         assert_gone(request.send().await.unwrap(), &host).await;
     }
@@ -187,14 +193,18 @@ fn base64(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// `//...` of today and of old for a path below a root.
-fn double_hashes(cid: &str, path: &str) -> [String; 2] {
-    let cid = parse_cid(cid).unwrap();
+/// The double hash of today for a path below a root.
+fn modern(cid: &str, path: &str) -> String {
     let slash = if path.is_empty() { "" } else { "/" };
-    let modern = format!("{}{slash}{path}", Cid::new_v0(*cid.hash()).unwrap());
-    let legacy = sha2_256(format!("{cid}/{path}").as_bytes());
-    let hex: String = legacy.digest().iter().map(|byte| format!("{byte:02x}")).collect();
-    [format!("//{}", Cid::new_v0(sha2_256(modern.as_bytes())).unwrap()), format!("//{hex}")]
+    let text = format!("{}{slash}{path}", Cid::new_v0(*parse_cid(cid).unwrap().hash()).unwrap());
+    format!("//{}", Cid::new_v0(sha2_256(text.as_bytes())).unwrap())
+}
+
+/// The one of old, for a CIDv1.
+fn legacy(cid: &str, path: &str) -> String {
+    let hash = sha2_256(format!("{cid}/{path}").as_bytes());
+    let hex: String = hash.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("//{hex}")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,16 +218,15 @@ async fn rules_of_every_kind_hold_and_later_ones_take_them_back() {
     })
     .await;
     let (root, files) = (cids[0].clone(), cids[4..].to_vec());
-    let [modern, legacy] = [double_hashes(&files[0], "")[0].clone(), double_hashes(&files[1], "")[1].clone()];
-    let [path_modern, path_legacy] = double_hashes(&root, "in/good.txt");
     for (rules, path, expected) in [
-        (modern.clone(), format!("/ipfs/{}", files[0]), 410),
-        (modern.clone(), format!("/ipfs/{}", files[2]), 200),
-        (legacy.clone(), format!("/ipfs/{}", files[1]), 410),
-        (legacy, format!("/ipfs/{}?format=raw", under(0x70, &files[1])), 200),
-        (path_modern, format!("/ipfs/{root}/in/good.txt"), 410),
-        (path_legacy.clone(), format!("/ipfs/{root}/in/good.txt"), 410),
-        (path_legacy, format!("/ipfs/{root}/in/bad.txt"), 200),
+        (modern(&files[0], ""), format!("/ipfs/{}", files[0]), 410),
+        (modern(&files[0], ""), format!("/ipfs/{}", files[2]), 200),
+        (legacy(&files[1], ""), format!("/ipfs/{}", files[1]), 410),
+        (legacy(INLINE, ""), format!("/ipfs/{INLINE}"), 410),
+        (legacy(&files[1], ""), format!("/ipfs/{}?format=raw", under(0x70, &files[1])), 200),
+        (modern(&root, "in/good.txt"), format!("/ipfs/{root}/in/good.txt"), 410),
+        (legacy(&root, "in/good.txt"), format!("/ipfs/{root}/in/good.txt"), 410),
+        (legacy(&root, "in/good.txt"), format!("/ipfs/{root}/in/bad.txt"), 200),
         (format!("/ipfs/{root}/in/good.txt"), format!("/ipfs/{root}/in/good.txt"), 410),
         (format!("/ipfs/{root}/in/good%2Etxt"), format!("/ipfs/{root}/in/good.txt"), 410),
         (format!("/ipfs/{root}/in/g*"), format!("/ipfs/{root}/in/good.txt"), 410),
@@ -227,7 +236,7 @@ async fn rules_of_every_kind_hold_and_later_ones_take_them_back() {
         (format!("/ipfs/{root}"), format!("/ipfs/{root}/in/bad.txt"), 410),
         (format!("/ipfs/{root}/in/*\n!/ipfs/{root}/in/good.txt"), format!("/ipfs/{root}/in/good.txt"), 200),
         (format!("/ipfs/{root}/in/*\n!/ipfs/{root}/in/good.txt"), format!("/ipfs/{root}/in/bad.txt"), 410),
-        (format!("{modern}\n!/ipfs/{}", files[0]), format!("/ipfs/{}", files[0]), 200),
+        (format!("{}\n!/ipfs/{}", modern(&files[0], ""), files[0]), format!("/ipfs/{}", files[0]), 200),
         ("/ipns/site.example.org".into(), "/ipns/site.example.org/in/good.txt".into(), 410),
         ("/ipns/site.example.org/in/g*".into(), "/ipns/site.example.org/in/good.txt".into(), 410),
         ("/ipns/site.example.org/in/g*".into(), "/ipns/site.example.org/in/bad.txt".into(), 200),
