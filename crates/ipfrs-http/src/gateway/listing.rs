@@ -68,7 +68,7 @@ pub(super) fn body(node: &Node, request: &GatewayRequest<'_>, object: &Object) -
         ObjectKind::File(_) | ObjectKind::Symlink(_) | ObjectKind::Other => None,
     };
     let head = Head {
-        title: places.title(),
+        title: format!("Index of {}", places.title()),
         namespace: places.namespace,
         crumbs: &places.crumbs,
         cid: object.cid.to_string(),
