@@ -122,7 +122,7 @@ impl Node {
     pub async fn keys(&self) -> Result<Vec<NamedKey>> {
         let identity = NamedKey::new(SELF, self.identity().private_key());
         let files = self.inner.keystore.files.clone();
-        on_disk(move || {
+        off_workers(move || {
             let mut keys = vec![identity];
             for name in files.names()? {
                 match files.read(&name) {
@@ -250,7 +250,7 @@ impl Node {
     pub async fn sign_message(&self, key: &str, message: &[u8]) -> Result<(NamedKey, Vec<u8>)> {
         let (named, key) = self.private_key(key).await?;
         let message = [SIGNED_MESSAGE, message].concat();
-        let signature = on_disk(move || key.sign(&message)).await?;
+        let signature = off_workers(move || key.sign(&message)).await?;
         Ok((named, signature))
     }
 
@@ -271,8 +271,9 @@ impl Node {
             }
             Err(e) => return Err(e),
         };
-        let message = [SIGNED_MESSAGE, message].concat();
-        Ok((named, public.verify(&message, signature).is_ok()))
+        let (message, signature) = ([SIGNED_MESSAGE, message].concat(), signature.to_vec());
+        let is_valid = off_workers(move || Ok(public.verify(&message, &signature).is_ok())).await?;
+        Ok((named, is_valid))
     }
 
     /// The key that is called so, or that has this ID: an IPNS name or a peer ID.
@@ -286,7 +287,7 @@ impl Node {
         }
         let files = self.inner.keystore.files.clone();
         let wanted = key.to_owned();
-        on_disk(move || {
+        off_workers(move || {
             if check_known_name("use", &wanted).is_ok()
                 && let Some(key) = files.read(&wanted)?
             {
@@ -316,7 +317,7 @@ impl Node {
         self.check_writable()?;
         let keystore = &self.inner.keystore;
         let (files, turn) = (keystore.files.clone(), keystore.changing.clone().lock_owned().await);
-        on_disk(move || {
+        off_workers(move || {
             let _turn = turn;
             work(&files)
         })
@@ -325,7 +326,7 @@ impl Node {
 }
 
 /// Works with files, or makes or uses a key, on a thread that may take its time.
-async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+async fn off_workers<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|e| Error::internal("a task that works with keys failed").with_source(e))?
 }
