@@ -262,3 +262,65 @@ fn is_plain(config: &HostConfig, path: &str) -> bool {
 fn with_port(name: &str, port: Option<&str>) -> String {
     port.map_or_else(|| name.to_owned(), |port| format!("{name}:{port}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a host is to these gateways, in words.
+    fn place(host: &str) -> String {
+        let mut config = GatewayConfig::default();
+        for (name, subdomains) in [
+            ("example.com", true),
+            ("gw.example.com", true),
+            ("*.wild.example", true),
+            ("a.*.example", false),
+            ("plain.example", false),
+            ("[::1]", false),
+        ] {
+            config.hosts.insert(name.into(), HostConfig { subdomains, ..HostConfig::default() });
+        }
+        let uri = Uri::default();
+        let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+        let Ok(called) = Called::read(&uri, &headers, false) else { return "invalid".into() };
+        match Hosts::new(&config).way(&called, "/") {
+            Way::Daemon => "daemon".into(),
+            Way::Gateway => "plain".into(),
+            Way::Hosted(visit) => match visit.place {
+                Place::Unknown => format!("unknown {}", visit.name),
+                Place::Gateway(_) => format!("gateway {}", visit.host),
+                Place::Root { namespace, id, gateway, .. } => format!("{id} in {} of {gateway}", namespace.as_str()),
+                Place::Below(_) => format!("below {}", visit.name),
+            },
+        }
+    }
+
+    #[test]
+    fn the_longest_name_that_is_configured_decides_whatever_the_case_and_the_port() {
+        for (host, expected) in [
+            ("example.com", "gateway example.com"),
+            ("EXAMPLE.com.:8080", "gateway example.com:8080"),
+            ("bafy.ipfs.example.com", "bafy in ipfs of example.com"),
+            ("QmAb.IPFS.gw.Example.com:1", "QmAb in ipfs of gw.example.com:1"),
+            ("en.wiki-on-ipfs.org.ipns.example.com", "en.wiki-on-ipfs.org in ipns of example.com"),
+            ("one.wild.example", "gateway one.wild.example"),
+            ("k51.ipns.one.wild.example", "k51 in ipns of one.wild.example"),
+            ("a.b.example", "gateway a.b.example"),
+            ("wild.example", "unknown wild.example"),
+            ("x.example.com", "below x.example.com"),
+            ("bafy.ipld.example.com", "below bafy.ipld.example.com"),
+            ("ipfs.example.com", "below ipfs.example.com"),
+            (".ipfs.example.com", "below .ipfs.example.com"),
+            ("x.plain.example", "unknown x.plain.example"),
+            ("notexample.com", "unknown notexample.com"),
+            ("[::1]:80", "gateway [::1]:80"),
+            ("[::2]", "daemon"),
+            ("127.0.0.1:8080", "daemon"),
+            ("localhost", "daemon"),
+            ("", "daemon"),
+            ("a b", "invalid"),
+        ] {
+            assert_eq!(place(host), expected, "{host}");
+        }
+    }
+}

@@ -168,7 +168,7 @@ mod tests {
         let v0 = parse_cid("QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH").unwrap();
         assert_eq!(
             label_of(&v0, Namespace::Ipfs).unwrap(),
-            "bafybeif7a7gdklt6hodwdrmwmxnhksctcuav6lfxlcyfz4khzl3qfmvcgu"
+            "bafybeif7ztnhq65lumvvtr4ekcwd2ifwgm3awq4zfr3srh462rwyinlb4y"
         );
         let key = Name::parse("12D3KooWLQzUv2FHWGVPXTXSZpdHs7oHbXub2G5WC8Tx4NQhyd2d").unwrap().cid();
         let label = label_of(&key, Namespace::Ipns).unwrap();
