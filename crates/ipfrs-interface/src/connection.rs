@@ -255,6 +255,7 @@ impl hyper::service::Service<Request<Incoming>> for Front {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         self.asked.note(&mut request);
         let version = request.version();
-        Watched::new(Logged::new(request, |request| self.service.answer(request, Some(self.peer))), version)
+        let answer = |request| self.service.answer(request, Some(self.peer));
+        Watched::new(Logged::new(request, self.peer, answer), version)
     }
 }

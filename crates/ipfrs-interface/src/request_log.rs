@@ -2,11 +2,14 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use axum::body::{Body, Bytes, HttpBody};
+use axum::http::header::HOST;
+use axum::http::uri::Authority;
 use axum::http::{Method, Request, Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -17,6 +20,8 @@ const TARGET: &str = "ipfrs_interface";
 /// What is known of a request when it comes in.
 struct Entry {
     started: Instant,
+    client: IpAddr,
+    host: String,
     method: Method,
     path: String,
 }
@@ -35,6 +40,8 @@ impl Drop for Finish {
     fn drop(&mut self) {
         tracing::debug!(
             target: TARGET,
+            client = %self.entry.client,
+            host = %self.entry.host,
             method = %self.entry.method,
             path = %self.entry.path,
             status = self.status.as_u16(),
@@ -57,17 +64,25 @@ pin_project! {
 }
 
 impl<F> Logged<F> {
-    /// Watches the answer that `answer` makes of `request`.
-    pub(crate) fn new<B>(request: Request<B>, answer: impl FnOnce(Request<B>) -> F) -> Self {
+    /// Watches the answer that `answer` makes of `request`, which came from `client`: the proxy, where there is one.
+    pub(crate) fn new<B>(request: Request<B>, client: IpAddr, answer: impl FnOnce(Request<B>) -> F) -> Self {
         let entry = tracing::enabled!(target: TARGET, tracing::Level::DEBUG).then(|| {
             Box::new(Entry {
                 started: Instant::now(),
+                client: client.to_canonical(),
+                host: host_of(&request).to_owned(),
                 method: request.method().clone(),
                 path: request.uri().path().to_owned(),
             })
         });
         Self { inner: answer(request), entry }
     }
+}
+
+/// The host that a request names, as it is written.
+fn host_of<B>(request: &Request<B>) -> &str {
+    let by_header = || request.headers().get(HOST)?.to_str().ok();
+    request.uri().authority().map(Authority::as_str).or_else(by_header).unwrap_or_default()
 }
 
 impl<F> fmt::Debug for Logged<F> {
