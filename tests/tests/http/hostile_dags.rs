@@ -285,6 +285,31 @@ async fn sizes_that_lie_are_no_answer_that_looks_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sizes_whose_sum_is_no_number_are_refused() {
+    let gateway = TestGateway::start().await;
+    let mut dag = Dag::default();
+    let leaf = dag.put(codec::RAW, b"leaf".to_vec());
+    let half = 1_u64 << 63;
+    let data = Data { kind: FILE, blocksizes: &[half, half - 1], ..Data::default() };
+    let file = dag.node([("", leaf), ("", leaf)], &data);
+    dag.import(&gateway).await;
+    let head = gateway.request(Method::HEAD, &format!("/ipfs/{file}")).send().await.unwrap();
+    assert_eq!(header(&head, "content-length"), u64::MAX.to_string());
+    let ranges = format!("bytes=0-{},{half}-{}", half - 1, u64::MAX - 1);
+    let (answer, read) = cost(&gateway, &format!("{}\r\nRange: {ranges}", get(file))).await;
+    assert_eq!(answer.status, 413, "{}", answer.text());
+    assert!(answer.text().contains("more than 2^64 bytes together") && read <= 4, "{read} blocks, {}", answer.text());
+    let (answer, read) = cost(&gateway, &post(format!("cat?arg={file}&arg={file}"))).await;
+    assert!(answer.status == 500 && read <= 4, "{read} blocks, {}", answer.text());
+    for request in [get(format!("{file}?format=tar")), post(format!("get?arg={file}"))] {
+        let (answer, _) = cost(&gateway, &request).await;
+        assert!(answer.status >= 400, "{request}: {}", answer.status);
+    }
+    let entity = get(format!("{file}?format=car&entity-bytes=-1:*"));
+    assert!(cost(&gateway, &entity).await.0.is_complete);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_them() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use ipfrs_core::Result;
+use ipfrs_core::{Error, Result};
 use ipfrs_node::{FileContent, Node, Span};
 
 use super::content_type::SNIFF_BYTES;
@@ -45,7 +45,7 @@ impl Payload {
     /// the head is sent, so that a file whose beginning is missing is an error and not a broken answer.
     ///
     /// # Errors
-    /// What reading the beginning fails with.
+    /// What reading the beginning fails with; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for ranges whose lengths overflow.
     pub(crate) async fn respond(
         self,
         node: &Node,
@@ -72,8 +72,9 @@ impl Payload {
             Ranges::Many(spans) => {
                 let multipart = Multipart::new(&spans, size, headers.get(CONTENT_TYPE));
                 headers.insert(CONTENT_TYPE, multipart.content_type());
-                let length = multipart.length();
-                let body = if is_head { Body::empty() } else { self.multipart(node, multipart) };
+                let too_long = || Error::too_large("these ranges have more than 2^64 bytes together: ask for fewer");
+                let length = multipart.length().ok_or_else(too_long)?;
+                let body = if is_head { Body::empty() } else { self.multipart(node, multipart, length) };
                 (StatusCode::PARTIAL_CONTENT, length, body)
             }
         };
@@ -99,8 +100,8 @@ impl Payload {
         }
     }
 
-    fn multipart(self, node: &Node, multipart: Multipart) -> Body {
-        let (node, length) = (node.clone(), multipart.length());
+    fn multipart(self, node: &Node, multipart: Multipart, length: u64) -> Body {
+        let node = node.clone();
         let parts = stream::iter(multipart.parts).flat_map(move |(head, span)| {
             let content = match (self.slice(span), &self) {
                 (None, Self::File(file)) => node.read(file, span).boxed(),
@@ -172,8 +173,9 @@ impl Multipart {
         header_text(&format!("multipart/byteranges; boundary={}", self.boundary))
     }
 
-    fn length(&self) -> u64 {
-        let parts: u64 = self.parts.iter().map(|(head, span)| head.len() as u64 + span.len).sum();
-        parts + self.end.len() as u64
+    /// Bytes of the body; `None` where these are more than anybody counts.
+    fn length(&self) -> Option<u64> {
+        let mut parts = self.parts.iter().flat_map(|(head, span)| [head.len() as u64, span.len]);
+        parts.try_fold(self.end.len() as u64, u64::checked_add)
     }
 }
