@@ -384,3 +384,20 @@ async fn the_daemon_keeps_its_own_names_valid() {
     assert_eq!((renewed.value(), renewed.ttl()), (published.value(), published.ttl()));
     assert_eq!(gateway.content(&format!("/ipns/{}", name.as_str().unwrap())).await, "x");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_has_expired_leads_nowhere_and_gives_way_to_every_valid_one() {
+    let repo = TestGateway::start().await.stop().await;
+    let named = Named::new();
+    let record = named.record_until("/ipfs/bafkqaaa", 9, SystemTime::now() - Duration::from_secs(1));
+    std::fs::create_dir(repo.path().join("ipns")).unwrap();
+    std::fs::write(repo.path().join(format!("ipns/{}.ipns-record", named.name)), record).unwrap();
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    let path = format!("/ipns/{}", named.name);
+    for (path, status) in [(path.clone(), 500), (format!("{path}?format=ipns-record"), 404)] {
+        let text = text_of(gateway.get(&path).await, status).await;
+        assert!(text.contains("expired at") && text.contains("must publish a new one"), "{text}");
+    }
+    publish(&gateway, &named, "/ipfs/bafkqaaa", 8).await;
+    assert_eq!(gateway.get(&path).await.status(), 200);
+}

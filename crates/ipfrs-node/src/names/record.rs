@@ -139,8 +139,8 @@ impl Node {
         Ok(record)
     }
 
-    /// Stores the record of a name durably, if it is valid and no better one is stored: one with a higher sequence, or the
-    /// same and a later end. Storing the same record again is no error.
+    /// Stores the record of a name durably, if it is valid and no better one is stored that is valid as well: one with a
+    /// higher sequence, or the same and a later end. Storing the same record again is no error.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is wrong with the record;

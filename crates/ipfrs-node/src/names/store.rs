@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind as Io, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{MAX_RECORD_BYTES, Name, Record};
@@ -57,7 +58,7 @@ impl RecordStore {
         })
     }
 
-    /// Keeps a record, which is valid, unless a better one is kept. It is durable then.
+    /// Keeps a record, which is valid, unless a better one is kept that is valid as well. It is durable then.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] when a better one is kept; [`ErrorKind::RateLimited`] when there are too many; else what the
@@ -66,7 +67,9 @@ impl RecordStore {
         let mut writing = self.writing.lock();
         match self.get(name) {
             Ok(Some(kept)) if kept.bytes() == record.bytes() => return Ok(()),
-            Ok(Some(kept)) if kept.supersedes(record) => return Err(older(name, record, &kept)),
+            Ok(Some(kept)) if kept.supersedes(record) && !kept.is_expired(SystemTime::now()) => {
+                return Err(older(name, record, &kept));
+            }
             // What is there cannot be believed.
             Err(e) if e.kind() == ErrorKind::Corrupt => tracing::warn!(error = %e, "a damaged record is replaced"),
             Ok(_) => {}
