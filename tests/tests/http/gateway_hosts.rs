@@ -48,6 +48,7 @@ async fn with_websites() -> (TestGateway, String) {
         hosts(config);
         let both = HostConfig { paths: vec![Namespace::Ipfs], ..HostConfig::default() };
         config.gateway.hosts.insert("both.example".into(), both);
+        config.gateway.trusted_proxies = vec!["127.0.0.1".to_owned().try_into().unwrap()];
         for domain in ["site.example", "both.example", "closed.example", "www.example.com"] {
             config.gateway.dnslink.insert(domain.into(), format!("/ipfs/{root}"));
         }
@@ -150,6 +151,10 @@ async fn a_website_is_served_at_its_domain_and_nothing_else_is() {
     for host in ["site.example", "www.example.com"] {
         let rpc = gateway.request(Method::POST, "/api/v0/version").header("host", host).send().await.unwrap();
         assert_eq!(rpc.status(), 405, "{host}: content is read only");
+    }
+    let forwarded = [("x-forwarded-host", "site.example")];
+    for host in ["proxy.example", "127.0.0.1", "paths.example"] {
+        assert_eq!(ask(&gateway, host, "/health", &forwarded).await.text().await.unwrap(), "fine", "{host}");
     }
     let page = ask(&gateway, "site.example:80", "/list/", &[("accept", "text/html")]).await;
     assert_eq!(header(&page, "x-ipfs-path"), "/ipns/site.example/list/");

@@ -1,7 +1,8 @@
 //! Requests to configured hosts and to domains that may be websites: gateways with and without subdomains, and DNSLink
 //! websites (<https://specs.ipfs.tech/http-gateways/dnslink-gateway/>).
 //!
-//! Such hosts are public: nothing is served there but content, and health where a gateway is configured.
+//! Such hosts are public: nothing is served there but content, and beside a configured gateway health and what is known of
+//! names and peers.
 
 use axum::Router;
 use axum::extract::Request;

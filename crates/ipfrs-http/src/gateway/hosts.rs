@@ -221,6 +221,9 @@ impl Hosts {
         if let Some(config) = self.of(name) {
             return Place::Gateway(config.clone());
         }
+        if host.is_local() {
+            return Place::Unknown;
+        }
         let mut below = None;
         // The longest name that is configured comes first.
         for (dot, _) in name.match_indices('.') {
