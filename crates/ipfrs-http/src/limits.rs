@@ -13,6 +13,7 @@ use futures::{Stream, TryStreamExt};
 use http::header::RANGE;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Limit, Node};
 use prometheus::IntGauge;
@@ -134,6 +135,11 @@ impl HttpBody for Timed {
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
     }
+}
+
+/// Whether a path, as it is in a URL, has more names than are followed.
+pub(crate) fn is_long(path: &str) -> bool {
+    path.split('/').filter(|name| !name.is_empty()).count() > MAX_PATH_SEGMENTS
 }
 
 /// Refuses what is too large to be served as a file or an archive, whatever part of it is asked for: a client could ask for

@@ -230,7 +230,7 @@ async fn files_and_trees_of_too_many_levels_are_refused() {
     }
     assert_eq!(gateway.content(&format!("/ipfs/{tree}{}", "/d".repeat(TOO_DEEP))).await, "leaf");
     let (answer, read) = cost(&gateway, &get(format!("{tree}{}", "/d".repeat(257)))).await;
-    assert_eq!((answer.status, read), (413, 0));
+    assert_eq!((answer.status, read), (414, 0));
     let deeper = TestGateway::start_with(|config| config.streaming.max_dag_depth = 256).await;
     dag.import(&deeper).await;
     assert_eq!(deeper.content(&format!("/ipfs/{bare}")).await, "leaf");

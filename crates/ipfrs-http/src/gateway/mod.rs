@@ -34,7 +34,7 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_O
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
-use ipfrs_node::{Object, ObjectKind};
+use ipfrs_node::{Limit, Object, ObjectKind};
 
 use crate::body::{header_text, unknown_length};
 use crate::config::Namespace;
@@ -91,6 +91,10 @@ async fn answer(state: AppState, site: Site, request: Request) -> Response {
                 && request::only_if_cached(&parts.headers) =>
         {
             StatusCode::PRECONDITION_FAILED.into_response()
+        }
+        Err(e) if e.kind() == ErrorKind::TooLarge && limits::is_long(parts.uri.path()) => {
+            state.node.count_refusal(Limit::Dag);
+            refused(StatusCode::URI_TOO_LONG, e.to_string())
         }
         Err(e) => GatewayError(e).into_response(),
     }
