@@ -1,4 +1,5 @@
-//! IPNS: [keys](PrivateKey), the [names](Name) that they make, and the signed [records](Record) that say where a name leads.
+//! IPNS: [keys](PrivateKey), the [names](Name) that they make, and the signed [records](Record) that say where a name
+//! leads.
 //!
 //! Values only: whoever stores and resolves them is elsewhere.
 

@@ -26,8 +26,8 @@ const MAX_PEER_ID_BYTES: usize = 128;
 pub struct Name(Multihash);
 
 impl Name {
-    /// Reads a name: a CIDv1 of the codec `libp2p-key` in any base (`k51...`, `bafz...`), or a peer ID in base58 (`12D3KooW...`,
-    /// `Qm...`).
+    /// Reads a name: a CIDv1 of the codec `libp2p-key` in any base (`k51...`, `bafz...`), or a peer ID in base58
+    /// (`12D3KooW...`, `Qm...`).
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the text and what is wrong with it.
@@ -48,8 +48,8 @@ impl Name {
     /// The name that a CIDv1 of the codec `libp2p-key` stands for.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for another codec, with the CID that may have been meant, and for
-    /// hashes that no key has.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for another codec, with the CID that may have been meant, and
+    /// for hashes that no key has.
     pub fn from_cid(cid: &Cid) -> Result<Self> {
         let name = Self::from_multihash(*cid.hash())?;
         if cid.codec() == codec::LIBP2P_KEY {

@@ -32,12 +32,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a record from its protobuf. Only its form is checked: that it is no longer than [`MAX_RECORD_BYTES`], has signed
-    /// data and a V2 signature, and that every field of the data is one.
+    /// Reads a record from its protobuf. Only its form is checked: that it is no longer than [`MAX_RECORD_BYTES`], has
+    /// signed data and a V2 signature, and that every field of the data is one.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names what is wrong; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)
-    /// over the limit.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names what is wrong;
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over the limit.
     pub fn parse(bytes: impl Into<Bytes>) -> Result<Self> {
         let bytes = bytes.into();
         if bytes.len() > MAX_RECORD_BYTES {
@@ -58,9 +58,9 @@ impl Record {
 
     /// Makes a record and signs it, with the fields that implementations before V2 signatures read.
     ///
-    /// `value` is a content path (`/ipfs/...`, `/ipns/...`), `validity` when the record ends to be valid, `ttl` how long whoever
-    /// resolved the name may go on using the answer (up to 584 years). Of the records of one name, the one with the highest
-    /// `sequence` holds.
+    /// `value` is a content path (`/ipfs/...`, `/ipns/...`), `validity` when the record ends to be valid, `ttl` how
+    /// long whoever resolved the name may go on using the answer (up to 584 years). Of the records of one name, the one
+    /// with the highest `sequence` holds.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a validity before 1970 or after 9999;
@@ -120,8 +120,8 @@ impl Record {
         Self::parse(entry.encode_to_vec())
     }
 
-    /// Checks that the record is `name`'s and is valid at `now`: the key is the name's, it signed the data, the fields beside
-    /// the data say the same as it, and the record has not expired.
+    /// Checks that the record is `name`'s and is valid at `now`: the key is the name's, it signed the data, the fields
+    /// beside the data say the same as it, and the record has not expired.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the name and what does not hold.
@@ -204,8 +204,8 @@ impl Record {
         self.data.ttl.map(Duration::from_nanos)
     }
 
-    /// For how long an answer from this record holds at `now`: its TTL, or `default` where it has none, and never longer than
-    /// the record is valid.
+    /// For how long an answer from this record holds at `now`: its TTL, or `default` where it has none, and never
+    /// longer than the record is valid.
     #[must_use]
     pub fn lifetime(&self, now: SystemTime, default: Duration) -> Duration {
         let left = self.validity.duration_since(now).unwrap_or_default();
@@ -224,8 +224,8 @@ impl Record {
         self.entry.signature_v1.as_deref().filter(|signature| !signature.is_empty())
     }
 
-    /// Whether this record holds where both are valid for one name: a higher sequence, then a later validity; then bytes
-    /// that sort later, so that everybody who has both keeps the same.
+    /// Whether this record holds where both are valid for one name: a higher sequence, then a later validity; then
+    /// bytes that sort later, so that everybody who has both keeps the same.
     #[must_use]
     pub fn supersedes(&self, other: &Self) -> bool {
         let rank = |record: &Self| (record.data.sequence, record.validity);

@@ -7,8 +7,8 @@ const SECONDS_PER_DAY: i64 = 86_400;
 /// Last second that four digits of a year can say, since 1970.
 const MAX_SECONDS: u64 = 253_402_300_799;
 
-/// `time` in UTC, without trailing zeros, as Go's `RFC3339Nano` writes it: `2026-01-02T03:04:05.6Z`. Times before 1970 and
-/// after the year 9999 have no such form.
+/// `time` in UTC, without trailing zeros, as Go's `RFC3339Nano` writes it: `2026-01-02T03:04:05.6Z`. Times before 1970
+/// and after the year 9999 have no such form.
 pub(crate) fn format(time: SystemTime) -> Option<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     if since.as_secs() > MAX_SECONDS {
@@ -26,8 +26,8 @@ pub(crate) fn format(time: SystemTime) -> Option<String> {
     Some(text)
 }
 
-/// Reads `2026-01-02T03:04:05[.6]Z`, or with an offset such as `+01:00` in the place of `Z`. `None` for everything else, and
-/// for times before 1970.
+/// Reads `2026-01-02T03:04:05[.6]Z`, or with an offset such as `+01:00` in the place of `Z`. `None` for everything
+/// else, and for times before 1970.
 pub(crate) fn parse(text: &str) -> Option<SystemTime> {
     let text = text.as_bytes();
     let (head, rest) = text.split_at_checked(19)?;
@@ -81,8 +81,8 @@ fn number(digits: &[u8]) -> Option<i64> {
     is_number.then(|| digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that the day which only some
-/// of them have is their last; 400 years have 146,097 days.
+/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that the day which only
+/// some of them have is their last; 400 years have 146,097 days.
 fn days_to(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));

@@ -1,5 +1,5 @@
-//! Records of IPNS names: stored through the RPC and through delegated routing, served where they are asked for, believed
-//! only when they are valid.
+//! Records of IPNS names: stored through the RPC and through delegated routing, served where they are asked for,
+//! believed only when they are valid.
 
 use std::time::{Duration, SystemTime};
 

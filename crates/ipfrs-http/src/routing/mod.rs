@@ -1,4 +1,5 @@
-//! The delegated routing API (<https://specs.ipfs.tech/routing/http-routing-v1/>): records of IPNS names, and who has what.
+//! The delegated routing API (<https://specs.ipfs.tech/routing/http-routing-v1/>): records of IPNS names, and who has
+//! what.
 
 mod content;
 mod ipns;
@@ -46,7 +47,8 @@ async fn allowed_reading() -> Response {
     (StatusCode::NO_CONTENT, [(ALLOW, ALLOW_READING)]).into_response()
 }
 
-/// Pages of other origins may read what is here. They may not store records: those are self-certifying, but they take room.
+/// Pages of other origins may read what is here. They may not store records: those are self-certifying, but they take
+/// room.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let mut response = match origin::check(&request, state.port) {
         Ok(()) => next.run(request).await,

@@ -38,8 +38,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     Ok(output::object(QueryEvent { id: String::new(), kind: VALUE, responses: None, extra }))
 }
 
-/// `routing/put?arg=/ipns/{name}[&allow-offline=]`: stores the record that the body holds, if it is valid for the name and
-/// no better one is stored. There are no peers that it could be given to, so that `allow-offline` changes nothing.
+/// `routing/put?arg=/ipns/{name}[&allow-offline=]`: stores the record that the body holds, if it is valid for the name
+/// and no better one is stored. There are no peers that it could be given to, so that `allow-offline` changes nothing.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = name(args.one("key")?)?;
     args.bool("allow-offline")?;

@@ -20,7 +20,8 @@ pub(super) struct Data {
 }
 
 impl Data {
-    /// Reads the map. DAG-CBOR has one form for each value: another one is refused, so that nobody reads it in another way.
+    /// Reads the map. DAG-CBOR has one form for each value: another one is refused, so that nobody reads it in another
+    /// way.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         let value: Ipld = serde_ipld_dagcbor::from_slice(bytes)
             .map_err(|e| invalid("its data is no DAG-CBOR").with_source(Error::invalid(e.to_string())))?;

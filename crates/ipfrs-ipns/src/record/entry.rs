@@ -28,8 +28,8 @@ pub(super) struct IpnsEntry {
 }
 
 impl IpnsEntry {
-    /// The first field that does not say what the signed data says. Where the record is one for readers of V1 as well, they
-    /// would take a missing field for zero or nothing.
+    /// The first field that does not say what the signed data says. Where the record is one for readers of V1 as well,
+    /// they would take a missing field for zero or nothing.
     pub(super) fn contradiction(&self, data: &Data) -> Option<&'static str> {
         let is_there = |field: &Option<Bytes>| field.as_ref().is_some_and(|bytes| !bytes.is_empty());
         let is_v1 = is_there(&self.value) || is_there(&self.signature_v1);

@@ -11,8 +11,8 @@ use serde::Deserialize;
 pub struct IpnsConfig {
     /// How long a record that is published here is valid where the request does not say, in seconds.
     pub record_lifetime_seconds: u64,
-    /// How long others may go on using an answer from a record that is published here where the request does not say, and
-    /// from a record that does not say it, in seconds.
+    /// How long others may go on using an answer from a record that is published here where the request does not say,
+    /// and from a record that does not say it, in seconds.
     pub record_ttl_seconds: u64,
     /// Longest that an answer is used, whatever its record says, in seconds.
     pub max_cache_ttl_seconds: u64,

@@ -17,8 +17,8 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::Name;
 
 pub use config::IpnsConfig;
-pub use dnslink::{DnsConfig, Link, ResolverList};
 use dnslink::ascii_domain;
+pub use dnslink::{DnsConfig, Link, ResolverList};
 pub(crate) use metrics::NameMetrics;
 pub use publish::{PublishOptions, PublishedName};
 pub(crate) use record::Names;
@@ -81,12 +81,14 @@ impl Node {
     /// Where a name leads, through at most 32 names.
     ///
     /// # Errors
-    /// [`ErrorKind::Unresolvable`] says which name on the way has no valid record or no DNSLink, leads to no content path, or
-    /// leads back to itself; else as [`Self::ipns_record`] and [`Self::dnslink`].
+    /// [`ErrorKind::Unresolvable`] says which name on the way has no valid record or no DNSLink, leads to no content
+    /// path, or leads back to itself; else as [`Self::ipns_record`] and [`Self::dnslink`].
     pub async fn resolve_name(&self, name: &NameRoot) -> Result<ResolvedName> {
         let resolved = self.follow_name(name).await;
         self.inner.metrics.names.resolved(name.kind(), resolved.as_ref().err());
-        resolved.map_err(|e| Error::new(e.kind(), format!("failed to resolve /ipns/{name}: {}", e.message())).with_source(e))
+        resolved.map_err(|e| {
+            Error::new(e.kind(), format!("failed to resolve /ipns/{name}: {}", e.message())).with_source(e)
+        })
     }
 
     /// Where one name leads by itself, be it to another name: a path as text.
@@ -98,8 +100,8 @@ impl Node {
         Ok(self.name_step(name).await?.0.to_string())
     }
 
-    /// The content path that `text` stands for: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or `/ipns/{name}/...`, where
-    /// the name is resolved; and the same as `ipfs://` and `ipns://`.
+    /// The content path that `text` stands for: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or
+    /// `/ipns/{name}/...`, where the name is resolved; and the same as `ipfs://` and `ipns://`.
     ///
     /// # Errors
     /// As [`ContentPath::parse`], [`NameRoot::parse`] and [`Self::resolve_name`].
@@ -109,8 +111,8 @@ impl Node {
         };
         let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
         let name = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {text:?}: no name")))?;
-        let name =
-            NameRoot::parse(name).map_err(|e| Error::new(e.kind(), format!("invalid path {text:?}: {}", e.message())))?;
+        let name = NameRoot::parse(name)
+            .map_err(|e| Error::new(e.kind(), format!("invalid path {text:?}: {}", e.message())))?;
         let below: Vec<_> = segments.map(str::to_owned).collect();
         self.check_name(&name, &below)?;
         let resolved = self.resolve_name(&name).await?.path;

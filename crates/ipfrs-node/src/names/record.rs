@@ -101,7 +101,8 @@ impl Names {
 }
 
 impl Node {
-    /// The valid record of a name that is stored here. It is verified when it comes in and when it is read from the disk.
+    /// The valid record of a name that is stored here. It is verified when it comes in and when it is read from the
+    /// disk.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) where there is none, or it has expired;
@@ -139,13 +140,13 @@ impl Node {
         Ok(record)
     }
 
-    /// Stores the record of a name durably, if it is valid and no better one is stored that is valid as well: one with a
-    /// higher sequence, or the same and a later end. Storing the same record again is no error.
+    /// Stores the record of a name durably, if it is valid and no better one is stored that is valid as well: one with
+    /// a higher sequence, or the same and a later end. Storing the same record again is no error.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is wrong with the record;
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over 10 KiB; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) where a better
-    /// one is stored; [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) over `ipns.max_records`;
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over 10 KiB; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) where
+    /// a better one is stored; [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) over `ipns.max_records`;
     /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for a read-only repo.
     pub async fn put_ipns_record(&self, name: &Name, bytes: Bytes) -> Result<()> {
         self.check_writable()?;

@@ -61,8 +61,8 @@ impl RecordStore {
     /// Keeps a record, which is valid, unless a better one is kept that is valid as well. It is durable then.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] when a better one is kept; [`ErrorKind::RateLimited`] when there are too many; else what the
-    /// file system says.
+    /// [`ErrorKind::Conflict`] when a better one is kept; [`ErrorKind::RateLimited`] when there are too many; else what
+    /// the file system says.
     pub(super) fn put(&self, name: &Name, record: &Record) -> Result<()> {
         let mut writing = self.writing.lock();
         match self.get(name) {

@@ -16,8 +16,8 @@ const MAX_PERIOD: Duration = Duration::from_secs(4 * 3_600);
 
 impl Node {
     /// From now on and until the node is closed, signs the records of own keys again that end within half of
-    /// `ipns.record_lifetime_seconds`, or have ended: what is published here stays reachable for as long as the daemon runs.
-    /// Value, sequence and TTL stay. Does nothing with `ipns.republish = false` or for a read-only repo.
+    /// `ipns.record_lifetime_seconds`, or have ended: what is published here stays reachable for as long as the daemon
+    /// runs. Value, sequence and TTL stay. Does nothing with `ipns.republish = false` or for a read-only repo.
     pub fn tend_names(&self) {
         let config = &self.inner.config.ipns;
         if !config.republish || self.check_writable().is_err() {
