@@ -12,6 +12,7 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   test      formatting, lints, all tests, doc tests, documentation, and the pages in a browser
   browser   the pages in a browser alone
+  codegen   writes the code of crates/ipfrs-proto anew from proto/
 ";
 
 fn main() -> ExitCode {
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let done = match asked.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["test"] => test(),
         ["browser"] => browser::test(),
+        ["codegen"] => codegen(),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);
@@ -40,6 +42,12 @@ fn test() -> Result<()> {
     cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
     cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     browser::test()
+}
+
+/// The test that compares the generated code with `proto/` writes it when it is asked to.
+fn codegen() -> Result<()> {
+    let test = ["test", "--quiet", "--package", "ipfrs-proto", "--test", "generated", "generated_code"];
+    cargo("code generation", &test, &[("IPFRS_CODEGEN", "write")])
 }
 
 /// Runs cargo, the one that runs this program, and says how long it took.
