@@ -5,15 +5,16 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What each crate may depend on, of the workspace's own. `core <- ipns, store, unixfs <- stream <- node <- front-ends
+/// What each crate may depend on, of the workspace's own. `core <- ipns, store, tensor, unixfs <- stream <- node <- front-ends
 /// <- interface <- shells`: front-ends know the Node and no store.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("ipfrs-core", &[]),
     ("ipfrs-ipns", &["ipfrs-core"]),
     ("ipfrs-store", &["ipfrs-core"]),
+    ("ipfrs-tensor", &["ipfrs-core"]),
     ("ipfrs-unixfs", &["ipfrs-core"]),
     ("ipfrs-stream", &["ipfrs-core", "ipfrs-store", "ipfrs-unixfs"]),
-    ("ipfrs-node", &["ipfrs-core", "ipfrs-ipns", "ipfrs-store", "ipfrs-unixfs", "ipfrs-stream"]),
+    ("ipfrs-node", &["ipfrs-core", "ipfrs-ipns", "ipfrs-store", "ipfrs-tensor", "ipfrs-unixfs", "ipfrs-stream"]),
     ("ipfrs-http", &["ipfrs-core", "ipfrs-ipns", "ipfrs-node"]),
     // Its listeners use the stream's socket.
     ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-http"]),
@@ -61,7 +62,9 @@ fn values_know_no_runtime_and_only_front_ends_know_http() {
     for (name, found) in dependencies() {
         let knows = |library: &str| found.iter().any(|dependency| dependency == library);
         match name.as_str() {
-            "ipfrs-core" | "ipfrs-ipns" => assert!(!knows("tokio") && !knows("futures"), "{name} does no I/O"),
+            "ipfrs-core" | "ipfrs-ipns" | "ipfrs-tensor" => {
+                assert!(!knows("tokio") && !knows("futures"), "{name} does no I/O")
+            }
             "ipfrs-store" | "ipfrs-unixfs" | "ipfrs-stream" | "ipfrs-node" => {
                 assert!(!knows("http") && !knows("hyper") && !knows("axum"), "{name} knows nothing of HTTP");
             }

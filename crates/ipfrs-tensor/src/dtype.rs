@@ -1,0 +1,189 @@
+//! Types of elements.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ipfrs_core::Error;
+
+/// The type of a tensor's elements: all that safetensors has
+/// (<https://github.com/huggingface/safetensors#format>), and [`Dtype::C128`] of NumPy. Little-endian.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dtype {
+    /// A byte, 0 or 1.
+    Bool,
+    /// 4 bits: E2M1 of the OCP Microscaling formats. Two to a byte.
+    F4,
+    /// 6 bits: E2M3 of the OCP Microscaling formats. Four to three bytes.
+    F6E2M3,
+    /// 6 bits: E3M2 of the OCP Microscaling formats. Four to three bytes.
+    F6E3M2,
+    /// Unsigned, 8 bits.
+    U8,
+    /// Signed, 8 bits.
+    I8,
+    /// 8 bits: E5M2 of the OCP 8-bit floating point specification.
+    F8E5M2,
+    /// 8 bits: E4M3 of the OCP 8-bit floating point specification (no infinities).
+    F8E4M3,
+    /// 8 bits: a power of two, E8M0 of the OCP Microscaling formats.
+    F8E8M0,
+    /// 8 bits: E4M3 with one NaN, without infinities and negative zero.
+    F8E4M3Fnuz,
+    /// 8 bits: E5M2 with one NaN, without infinities and negative zero.
+    F8E5M2Fnuz,
+    /// Signed, 16 bits.
+    I16,
+    /// Unsigned, 16 bits.
+    U16,
+    /// IEEE 754 binary16.
+    F16,
+    /// The upper half of an IEEE 754 binary32.
+    Bf16,
+    /// Signed, 32 bits.
+    I32,
+    /// Unsigned, 32 bits.
+    U32,
+    /// IEEE 754 binary32.
+    F32,
+    /// Two binary32: real and imaginary part.
+    C64,
+    /// IEEE 754 binary64.
+    F64,
+    /// Signed, 64 bits.
+    I64,
+    /// Unsigned, 64 bits.
+    U64,
+    /// Two binary64: real and imaginary part. NumPy only.
+    C128,
+}
+
+/// The type, its name, its bits, and its name in `.npy` files. NumPy has no type for those of kind `V`, and reads them as
+/// bytes, which `ndarray.view` of the package `ml_dtypes` gives their meaning; less than a byte it cannot hold at all.
+const TABLE: [(Dtype, &str, u64, Option<&str>); 23] = [
+    (Dtype::Bool, "BOOL", 8, Some("|b1")),
+    (Dtype::F4, "F4", 4, None),
+    (Dtype::F6E2M3, "F6_E2M3", 6, None),
+    (Dtype::F6E3M2, "F6_E3M2", 6, None),
+    (Dtype::U8, "U8", 8, Some("|u1")),
+    (Dtype::I8, "I8", 8, Some("|i1")),
+    (Dtype::F8E5M2, "F8_E5M2", 8, Some("|V1")),
+    (Dtype::F8E4M3, "F8_E4M3", 8, Some("|V1")),
+    (Dtype::F8E8M0, "F8_E8M0", 8, Some("|V1")),
+    (Dtype::F8E4M3Fnuz, "F8_E4M3FNUZ", 8, Some("|V1")),
+    (Dtype::F8E5M2Fnuz, "F8_E5M2FNUZ", 8, Some("|V1")),
+    (Dtype::I16, "I16", 16, Some("<i2")),
+    (Dtype::U16, "U16", 16, Some("<u2")),
+    (Dtype::F16, "F16", 16, Some("<f2")),
+    (Dtype::Bf16, "BF16", 16, Some("|V2")),
+    (Dtype::I32, "I32", 32, Some("<i4")),
+    (Dtype::U32, "U32", 32, Some("<u4")),
+    (Dtype::F32, "F32", 32, Some("<f4")),
+    (Dtype::C64, "C64", 64, Some("<c8")),
+    (Dtype::F64, "F64", 64, Some("<f8")),
+    (Dtype::I64, "I64", 64, Some("<i8")),
+    (Dtype::U64, "U64", 64, Some("<u8")),
+    (Dtype::C128, "C128", 128, Some("<c16")),
+];
+
+impl Dtype {
+    /// Every type, in the order of the format's own list.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|(dtype, ..)| *dtype)
+    }
+
+    /// Bits of an element.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        self.row().2
+    }
+
+    /// The name as safetensors spells it: `BF16`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().1
+    }
+
+    /// The name in `.npy` files (`<f4`), where NumPy can hold it.
+    #[must_use]
+    pub fn npy(self) -> Option<&'static str> {
+        self.row().3
+    }
+
+    /// The type with this name in `.npy` files. Bytes without a type (`|V2`) have none.
+    #[must_use]
+    pub fn from_npy(descr: &str) -> Option<Self> {
+        // NumPy writes "not applicable" for the byte order of single bytes, and reads any.
+        let single = descr.strip_prefix(['<', '=', '|', '>']).filter(|kind| matches!(*kind, "b1" | "u1" | "i1"));
+        let known = |name: &str| name == descr || single.is_some_and(|kind| name.strip_prefix('|') == Some(kind));
+        TABLE.iter().find(|(.., npy)| npy.is_some_and(|npy| !npy.contains('V') && known(npy))).map(|(dtype, ..)| *dtype)
+    }
+
+    /// Whether safetensors has this type.
+    #[must_use]
+    pub fn is_in_safetensors(self) -> bool {
+        self != Self::C128
+    }
+
+    /// Bytes of `elements` elements; `None` where that is no whole number of bytes, or over 2^64.
+    #[must_use]
+    pub fn bytes_of(self, elements: u64) -> Option<u64> {
+        let bits = u128::from(elements) * u128::from(self.bits());
+        if bits % 8 == 0 { u64::try_from(bits / 8).ok() } else { None }
+    }
+
+    fn row(self) -> &'static (Self, &'static str, u64, Option<&'static str>) {
+        // The table is in the order of the type.
+        &TABLE[self as usize]
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Dtype {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let found = TABLE.iter().find(|(_, known, ..)| *known == name).map(|(dtype, ..)| *dtype);
+        found.ok_or_else(|| {
+            let known: Vec<_> = TABLE.iter().map(|(_, name, ..)| *name).collect();
+            Error::invalid(format!("unknown dtype {name:?}: known are {}", known.join(", ")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_type() {
+        for (index, (dtype, name, ..)) in TABLE.iter().enumerate() {
+            assert_eq!(*dtype as usize, index);
+            assert_eq!(name.parse::<Dtype>().unwrap(), *dtype);
+        }
+    }
+
+    #[test]
+    fn types_of_numpy_are_known_in_the_orders_that_it_writes() {
+        assert_eq!(Dtype::from_npy("<f4"), Some(Dtype::F32));
+        assert_eq!(Dtype::from_npy("|b1"), Some(Dtype::Bool));
+        assert_eq!(Dtype::from_npy("<u1"), Some(Dtype::U8));
+        for refused in [">f4", "f4", "|V2", "<U5", "", "|"] {
+            assert_eq!(Dtype::from_npy(refused), None, "{refused}");
+        }
+    }
+
+    #[test]
+    fn elements_below_a_byte_have_exact_sizes() {
+        assert_eq!(Dtype::F4.bytes_of(2), Some(1));
+        assert_eq!(Dtype::F4.bytes_of(3), None);
+        assert_eq!(Dtype::F6E2M3.bytes_of(4), Some(3));
+        assert_eq!(Dtype::F6E2M3.bytes_of(2), None);
+        assert_eq!(Dtype::F64.bytes_of(u64::MAX), None);
+        assert_eq!(Dtype::F64.bytes_of(0), Some(0));
+    }
+}

@@ -1,0 +1,199 @@
+//! The header of NumPy's `.npy`: a magic, a version, a length, and a dictionary as Python writes it
+//! (<https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>).
+
+use ipfrs_core::{Error, Result};
+
+use crate::catalogue::{MAX_RANK, bytes_of, shown};
+use crate::{Dtype, FileFormat, Header, TensorInfo};
+
+pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// Longest header. NumPy itself reads 10,000 bytes unless it is told to trust the file.
+pub(crate) const MAX_HEADER_BYTES: usize = 65_536;
+
+/// The header ends at a multiple of this.
+const ALIGNMENT: usize = 64;
+
+/// Bytes before the dictionary, in version 1.0 of the format.
+const V1_BYTES: usize = 10;
+
+fn cut_off() -> Error {
+    Error::invalid("the .npy header is cut off")
+}
+
+/// Where the dictionary begins, and where it ends.
+fn dictionary(prefix: &[u8]) -> Result<(usize, usize)> {
+    let (start, length) = match prefix.get(MAGIC.len()..).ok_or_else(cut_off)? {
+        [1, _, a, b, ..] => (V1_BYTES, usize::from(u16::from_le_bytes([*a, *b]))),
+        [2 | 3, _, a, b, c, d, ..] => {
+            (V1_BYTES + 2, usize::try_from(u32::from_le_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX))
+        }
+        [major, minor, ..] if *major == 0 || *major > 3 => {
+            return Err(Error::unsupported(format!(".npy version {major}.{minor} is not known: known are 1.0 to 3.0")));
+        }
+        _ => return Err(cut_off()),
+    };
+    if length > MAX_HEADER_BYTES {
+        return Err(Error::too_large(format!(
+            "the .npy header claims {length} bytes, over the limit of {MAX_HEADER_BYTES}"
+        )));
+    }
+    Ok((start, start + length))
+}
+
+pub(crate) fn header(prefix: &[u8]) -> Result<Header> {
+    Ok(Header { format: FileFormat::Npy, bytes: dictionary(prefix)?.1 })
+}
+
+/// The one tensor of a file.
+pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
+    let (start, end) = dictionary(header)?;
+    let text = header.get(start..end).ok_or_else(cut_off)?;
+    let text = std::str::from_utf8(text).map_err(|_| Error::invalid("the .npy header is not UTF-8"))?;
+    let (mut descr, mut fortran_order, mut shape) = (None, None, None);
+    let mut literal = Literal { rest: text };
+    literal.expect('{')?;
+    while !literal.takes('}') {
+        let key = literal.string()?;
+        literal.expect(':')?;
+        let is_twice = match key {
+            "descr" => descr.replace(literal.descr()?).is_some(),
+            "fortran_order" => fortran_order.replace(literal.boolean()?).is_some(),
+            "shape" => shape.replace(literal.tuple()?).is_some(),
+            other => return Err(Error::invalid(format!("the .npy header has an unknown key {}", shown(other)))),
+        };
+        if is_twice {
+            return Err(Error::invalid(format!("the .npy header has {key} twice")));
+        }
+        if !literal.takes(',') {
+            literal.expect('}')?;
+            break;
+        }
+    }
+    if !literal.rest.trim().is_empty() {
+        return Err(Error::invalid("the .npy header goes on behind its dictionary"));
+    }
+    let missing = |key: &str| Error::invalid(format!("the .npy header has no {key}"));
+    let descr = descr.ok_or_else(|| missing("descr"))?;
+    let dtype = Dtype::from_npy(descr).ok_or_else(|| {
+        Error::unsupported(format!("NumPy type {}: little-endian numbers and booleans are offered", shown(descr)))
+    })?;
+    let shape = shape.ok_or_else(|| missing("shape"))?;
+    // What has one long dimension lies alike in both orders.
+    if fortran_order.ok_or_else(|| missing("fortran_order"))? && shape.iter().filter(|dim| **dim > 1).count() > 1 {
+        let remedy = "save it with numpy.ascontiguousarray, or fetch the whole file";
+        return Err(Error::unsupported(format!("the array is stored column by column (Fortran order): {remedy}")));
+    }
+    let (bytes, room) = (bytes_of(dtype, &shape)?, file_bytes.saturating_sub(end as u64));
+    if bytes != room {
+        return Err(Error::invalid(format!(
+            "the file holds {room} bytes of data for {bytes} bytes of {dtype} {shape:?}"
+        )));
+    }
+    Ok(TensorInfo { name: String::new(), dtype, shape, offset: end as u64, bytes })
+}
+
+/// The header of an `.npy` file, version 1.0.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for types that NumPy cannot hold; as [`TensorInfo`]s are checked for shapes
+/// without a size in bytes.
+pub(crate) fn head(dtype: Dtype, shape: &[u64]) -> Result<Vec<u8>> {
+    let descr = dtype.npy().ok_or_else(|| {
+        Error::unsupported(format!("NumPy cannot hold {dtype}, which is less than a byte: ask for raw or safetensors"))
+    })?;
+    bytes_of(dtype, shape)?;
+    let dims: Vec<_> = shape.iter().map(u64::to_string).collect();
+    let tuple = if dims.len() == 1 { format!("({},)", dims[0]) } else { format!("({})", dims.join(", ")) };
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {tuple}, }}");
+    let padded = (V1_BYTES + text.len() + 1).next_multiple_of(ALIGNMENT) - V1_BYTES;
+    while text.len() + 1 < padded {
+        text.push(' ');
+    }
+    text.push('\n');
+    // 64 dimensions of 20 digits are far from 65,535 bytes.
+    let length = u16::try_from(text.len()).map_err(|e| Error::internal("an .npy header is too long").with_source(e))?;
+    let mut head = MAGIC.to_vec();
+    head.extend_from_slice(&[1, 0]);
+    head.extend_from_slice(&length.to_le_bytes());
+    head.extend_from_slice(text.as_bytes());
+    Ok(head)
+}
+
+/// What is left of a Python literal.
+struct Literal<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Literal<'a> {
+    fn takes(&mut self, symbol: char) -> bool {
+        self.rest = self.rest.trim_start();
+        match self.rest.strip_prefix(symbol) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, symbol: char) -> Result<()> {
+        if self.takes(symbol) { Ok(()) } else { Err(self.unexpected(&format!("{symbol:?}"))) }
+    }
+
+    fn unexpected(&self, wanted: &str) -> Error {
+        Error::invalid(format!("the .npy header has {} where {wanted} should be", shown(self.rest)))
+    }
+
+    /// A string without escapes: types and the three keys have none.
+    fn string(&mut self) -> Result<&'a str> {
+        let quote = if self.takes('\'') { '\'' } else { self.expect('"').map(|()| '"')? };
+        let end = self.rest.find(quote).ok_or_else(cut_off)?;
+        let text = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
+        Ok(text)
+    }
+
+    /// A type: a string, or the list of a structured type, which is not offered.
+    fn descr(&mut self) -> Result<&'a str> {
+        if self.rest.trim_start().starts_with('[') {
+            return Err(Error::unsupported(
+                "structured NumPy types are not offered: save each field as an array of its own",
+            ));
+        }
+        self.string()
+    }
+
+    fn boolean(&mut self) -> Result<bool> {
+        self.rest = self.rest.trim_start();
+        for (word, value) in [("True", true), ("False", false)] {
+            if let Some(rest) = self.rest.strip_prefix(word) {
+                self.rest = rest;
+                return Ok(value);
+            }
+        }
+        Err(self.unexpected("True or False"))
+    }
+
+    /// A tuple of numbers, which Python 2 wrote with an `L` behind each.
+    fn tuple(&mut self) -> Result<Vec<u64>> {
+        self.expect('(')?;
+        let mut numbers = Vec::new();
+        while !self.takes(')') {
+            self.rest = self.rest.trim_start();
+            let digits = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
+            let number = self.rest[..digits].parse().map_err(|_| self.unexpected("a dimension"))?;
+            if numbers.len() == MAX_RANK {
+                return Err(Error::invalid(format!("the .npy header has over {MAX_RANK} dimensions")));
+            }
+            numbers.push(number);
+            self.rest = &self.rest[digits..];
+            self.takes('L');
+            if !self.takes(',') {
+                self.expect(')')?;
+                break;
+            }
+        }
+        Ok(numbers)
+    }
+}

@@ -1,0 +1,233 @@
+//! Which part of a tensor is wanted: `start:stop:step` for each dimension, as in NumPy.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ipfrs_core::{Error, Result};
+
+use crate::catalogue::MAX_RANK;
+
+/// A slice as it is asked for, before it meets a shape. The default is everything.
+///
+/// Parts are separated by commas, outermost dimension first: `start:stop:step`, each of which may be left out, or one
+/// index, which takes its dimension away. Negative numbers count from the end of the dimension, ranges are cut to it, and
+/// dimensions that are not mentioned are whole; `...` stands for as many whole ones as there are. Steps are positive.
+///
+/// ```
+/// let slice: ipfrs_tensor::Slice = "0:10, ::2, -1".parse()?;
+/// assert_eq!(slice.select(&[100, 5, 8])?.shape(), [10, 3]);
+/// # Ok::<(), ipfrs_core::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Slice(Vec<Part>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Index(i64),
+    Range { start: Option<i64>, stop: Option<i64>, step: u64 },
+    Rest,
+}
+
+/// What a slice takes of a certain shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    pub(crate) dims: Vec<Taken>,
+}
+
+/// What is taken of one dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Elements of the dimension.
+    pub(crate) of: u64,
+    /// The first one that is taken.
+    pub(crate) start: u64,
+    /// How many are taken.
+    pub(crate) count: u64,
+    /// From each to the next.
+    pub(crate) step: u64,
+    /// Whether the dimension is one of the result.
+    stays: bool,
+}
+
+impl Slice {
+    /// A slice of half-open ranges `start..stop` with a step, one for each dimension from the outermost on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a step of 0 and for more parts than a tensor has dimensions.
+    pub fn of_ranges(ranges: impl IntoIterator<Item = (Option<i64>, Option<i64>, u64)>) -> Result<Self> {
+        let parts = ranges.into_iter().map(|(start, stop, step)| match step {
+            0 => Err(Error::invalid("a slice has a step of 0: steps are 1 or more")),
+            step => Ok(Part::Range { start, stop, step }),
+        });
+        Self::new(parts.collect::<Result<_>>()?)
+    }
+
+    fn new(parts: Vec<Part>) -> Result<Self> {
+        if parts.len() > MAX_RANK {
+            return Err(Error::invalid(format!("a slice of {} parts is over the limit of {MAX_RANK}", parts.len())));
+        }
+        if parts.iter().filter(|part| **part == Part::Rest).count() > 1 {
+            return Err(Error::invalid("a slice may have `...` once"));
+        }
+        Ok(Self(parts))
+    }
+
+    /// Whether it is everything, of whatever shape.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let whole = Part::Range { start: None, stop: None, step: 1 };
+        self.0.iter().all(|part| *part == Part::Rest || *part == whole)
+    }
+
+    /// What the slice takes of `shape`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for more parts than dimensions, and for an index that is not in its
+    /// dimension.
+    pub fn select(&self, shape: &[u64]) -> Result<Selection> {
+        let named = self.0.iter().filter(|part| **part != Part::Rest).count();
+        let rest = shape.len().checked_sub(named).ok_or_else(|| {
+            Error::invalid(format!(
+                "the slice {self} has {named} parts for the {} dimensions of {shape:?}",
+                shape.len()
+            ))
+        })?;
+        let whole = |of| Taken { of, start: 0, count: of, step: 1, stays: true };
+        let mut dims = Vec::with_capacity(shape.len());
+        for part in &self.0 {
+            match (*part, shape.get(dims.len())) {
+                (Part::Rest, _) => dims.extend(shape[dims.len()..dims.len() + rest].iter().map(|of| whole(*of))),
+                (Part::Index(index), Some(of)) => dims.push(at(index, *of).ok_or_else(|| {
+                    Error::invalid(format!("index {index} of the slice {self} is not in a dimension of {of}"))
+                })?),
+                (Part::Range { start, stop, step }, Some(of)) => dims.push(within(start, stop, step, *of)),
+                // There are not more parts than dimensions.
+                (_, None) => {}
+            }
+        }
+        dims.extend(shape[dims.len()..].iter().map(|of| whole(*of)));
+        Ok(Selection { dims })
+    }
+}
+
+/// One element of a dimension of `of`.
+fn at(index: i64, of: u64) -> Option<Taken> {
+    let start = if index < 0 { of.checked_sub(index.unsigned_abs())? } else { index.unsigned_abs() };
+    (start < of).then_some(Taken { of, start, count: 1, step: 1, stays: false })
+}
+
+/// A range of a dimension of `of`, cut to it.
+fn within(start: Option<i64>, stop: Option<i64>, step: u64, of: u64) -> Taken {
+    let place = |bound: i64| match bound {
+        ..0 => of.saturating_sub(bound.unsigned_abs()),
+        _ => bound.unsigned_abs().min(of),
+    };
+    let (start, stop) = (start.map_or(0, place), stop.map_or(of, place));
+    Taken { of, start, count: stop.saturating_sub(start).div_ceil(step), step, stays: true }
+}
+
+impl Selection {
+    /// Elements of each dimension of the result, outermost first.
+    #[must_use]
+    pub fn shape(&self) -> Vec<u64> {
+        self.dims.iter().filter(|dim| dim.stays).map(|dim| dim.count).collect()
+    }
+}
+
+impl FromStr for Slice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let parts = text.split(',').map(|part| {
+            parse_part(part.trim()).ok_or_else(|| {
+                let how =
+                    "write start:stop:step, an index or ... for each dimension, as 0:10,5,::2; steps are 1 or more";
+                Error::invalid(format!("malformed slice {:?}: {how}", text.chars().take(200).collect::<String>()))
+            })
+        });
+        Self::new(parts.collect::<Result<_>>()?)
+    }
+}
+
+fn parse_part(text: &str) -> Option<Part> {
+    if text == "..." {
+        return Some(Part::Rest);
+    }
+    let mut numbers = text.split(':').map(str::trim);
+    let bound = |number: &str| if number.is_empty() { Some(None) } else { number.parse().ok().map(Some) };
+    let start: Option<i64> = bound(numbers.next()?)?;
+    let Some(stop) = numbers.next() else { return start.map(Part::Index) };
+    let step = match numbers.next() {
+        None | Some("") => 1,
+        Some(step) => step.parse().ok().filter(|step| *step > 0)?,
+    };
+    let range = Part::Range { start, stop: bound(stop)?, step };
+    numbers.next().is_none().then_some(range)
+}
+
+impl fmt::Display for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = |bound: Option<i64>| bound.map(|number| number.to_string()).unwrap_or_default();
+        for (index, part) in self.0.iter().enumerate() {
+            f.write_str(if index > 0 { "," } else { "" })?;
+            match *part {
+                Part::Rest => f.write_str("...")?,
+                Part::Index(index) => write!(f, "{index}")?,
+                Part::Range { start, stop, step: 1 } => write!(f, "{}:{}", bound(start), bound(stop))?,
+                Part::Range { start, stop, step } => write!(f, "{}:{}:{step}", bound(start), bound(stop))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_mean_what_they_mean_in_numpy() {
+        for (text, shape, taken) in [
+            ("", &[3, 4][..], &[3, 4][..]),
+            ("1", &[3, 4], &[4]),
+            ("-1,-4", &[3, 4], &[]),
+            ("1:2", &[3, 4], &[1, 4]),
+            (":,1:", &[3, 4], &[3, 3]),
+            ("::2,::3", &[3, 4], &[2, 2]),
+            ("-2:,:-1", &[3, 4], &[2, 3]),
+            ("5:9", &[3, 4], &[0, 4]),
+            ("2:1", &[3, 4], &[0, 4]),
+            ("-99:99", &[3, 4], &[3, 4]),
+            ("...,0", &[3, 4], &[3]),
+            ("0,...", &[3, 4], &[4]),
+            ("0,...,0", &[3, 4], &[]),
+            (" 0 : 2 : 1 , ... ", &[3, 4], &[2, 4]),
+            ("...", &[], &[]),
+            ("::9223372036854775808", &[3], &[1]),
+        ] {
+            let slice: Slice = text.parse().unwrap();
+            assert_eq!(slice.select(shape).unwrap().shape(), taken, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_slice_is_named() {
+        for text in ["a", "1:2:3:4", "::0", "::-1", "1,,2", "..", "...,...", "99999999999999999999", "1:x", ","] {
+            assert!(text.parse::<Slice>().is_err(), "{text}");
+        }
+        assert!("0".repeat(65).split("").collect::<Vec<_>>().join(",").parse::<Slice>().is_err());
+        for (text, shape) in [("3", &[3][..]), ("-4", &[3]), ("0", &[0]), ("0,0", &[3]), ("0", &[])] {
+            assert!(text.parse::<Slice>().unwrap().select(shape).is_err(), "{text} of {shape:?}");
+        }
+    }
+
+    #[test]
+    fn a_slice_is_written_as_it_is_read() {
+        for text in ["0:10,5,::2", "...,-1", ":,:", "1:", ":-1"] {
+            assert_eq!(text.parse::<Slice>().unwrap().to_string(), text);
+        }
+    }
+}
