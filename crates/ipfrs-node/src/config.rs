@@ -9,7 +9,7 @@ use ipfrs_stream::StreamingConfig;
 use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
-use crate::UploadConfig;
+use crate::{TensorConfig, UploadConfig};
 use crate::names::IpnsConfig;
 use crate::limits::RetrievalConfig;
 use crate::names::dnslink::{DnsConfig, check_configured};
@@ -31,6 +31,8 @@ pub struct NodeConfig {
     pub ipns: IpnsConfig,
     /// `[streaming]`.
     pub streaming: StreamingConfig,
+    /// `[tensor]`.
+    pub tensor: TensorConfig,
     /// `[upload]`.
     pub upload: UploadConfig,
     /// `[dns]`.

@@ -12,6 +12,7 @@ use crate::denylist::DenylistMetrics;
 use crate::limits::Refusals;
 use crate::names::NameMetrics;
 use crate::names::dnslink::LookupMetrics;
+use crate::tensors::TensorMetrics;
 
 /// Handles of the Node's metrics. Cloning shares them.
 #[derive(Debug, Clone)]
@@ -72,6 +73,8 @@ pub(crate) struct Metrics {
     pub dnslink: LookupMetrics,
     /// Limits that struck.
     pub refusals: Refusals,
+    /// Tensors that were asked for.
+    pub tensors: TensorMetrics,
 }
 
 impl Metrics {
@@ -131,6 +134,7 @@ impl Metrics {
             denylists: r.denylists()?,
             dnslink: LookupMetrics::new(&r.add(LookupMetrics::family())?, links),
             names: NameMetrics::new(r.add(NameMetrics::family())?, name_records),
+            tensors: r.tensors()?,
             refusals: Refusals::new(r.counters(
                 "ipfrs_refusals_total",
                 "Requests refused or broken off, by the limit that struck",
@@ -249,6 +253,15 @@ impl Registrar<'_> {
         self.add(Ok(metrics.blocked.clone()))?;
         self.add(Ok(metrics.reload_failures.clone()))?;
         Ok(metrics)
+    }
+
+    fn tensors(&self) -> Result<TensorMetrics> {
+        let sizes = vec![1_024.0, 65_536.0, 1_048_576.0, 16_777_216.0, 268_435_456.0, 4_294_967_296.0];
+        Ok(TensorMetrics::new(
+            self.counters("ipfrs_tensor_operations_total", "Operations on tensors of files", "type")?,
+            self.counter("ipfrs_tensor_slice_operations_total", "Slices of tensors that were read")?,
+            self.histogram("ipfrs_tensor_size_bytes", "Bytes of the tensors and slices that were asked for", sizes)?,
+        ))
     }
 
     fn counter(&self, name: &str, help: &str) -> Result<IntCounter> {

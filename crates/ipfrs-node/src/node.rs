@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -24,6 +25,7 @@ use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::operations::Operations;
 use crate::protection::Protection;
+use crate::tensors::{Catalogues, catalogues};
 use crate::uploads::Uploads;
 
 /// Longest that a request waits for others to end.
@@ -51,6 +53,10 @@ pub(crate) struct Inner {
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Metrics,
     pub(crate) paths: Option<PathCache>,
+    /// What tensors files have.
+    pub(crate) catalogues: Option<Catalogues>,
+    /// One permit for each tensor that is being summed up.
+    pub(crate) sums: Arc<Semaphore>,
     /// What is to stay when garbage is collected.
     pub(crate) pins: Pins,
     /// What is about to be pinned.
@@ -181,6 +187,8 @@ impl Node {
             store,
             pack,
             paths: (config.cache.enabled && !verify_on_read).then(|| PathCache::new(&config.cache)),
+            catalogues: (config.cache.enabled && !verify_on_read).then(|| catalogues(&config.cache)),
+            sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             verify_on_read,
             read_only,
             pins,

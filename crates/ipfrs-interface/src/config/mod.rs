@@ -9,7 +9,7 @@ use ipfrs_core::Result;
 use ipfrs_http::{CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_node::{
     BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, RetrievalConfig, StoreConfig,
-    StreamingConfig, UploadConfig,
+    StreamingConfig, TensorConfig, UploadConfig,
 };
 
 use crate::{LogConfig, ServerConfig};
@@ -60,6 +60,8 @@ sections! {
     import: ImportConfig,
     /// `[upload]`: bounds of uploads of single files.
     upload: UploadConfig,
+    /// `[tensor]`: tensors within files.
+    tensor: TensorConfig,
     /// `[ipns]`: records of names.
     ipns: IpnsConfig,
     /// `[gateway]`: limits of the gateway.
@@ -111,6 +113,7 @@ impl Config {
             import: self.import.clone(),
             ipns: self.ipns.clone(),
             streaming: self.streaming.clone(),
+            tensor: self.tensor.clone(),
             upload: self.upload.clone(),
             dns: self.dns.clone(),
             dnslink: self.gateway.dnslink.clone(),

@@ -1,0 +1,96 @@
+//! What tensors a file has, and what is remembered of that.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_stream::{DagReader, Span};
+use ipfrs_tensor::{Catalogue, Header, PREFIX_BYTES};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio::task::spawn_blocking;
+
+use crate::{CacheConfig, FileContent, Node, Object, ObjectKind};
+
+/// Most that a header takes in memory while it is read, in bytes for each byte of it: metadata of empty texts.
+const READ_HEADER_FACTOR: usize = 16;
+
+impl Node {
+    /// The catalogue of a file, from memory or from its header.
+    pub(super) async fn catalogue(&self, object: &Object) -> Result<Arc<Catalogue>> {
+        let ObjectKind::File(file) = &object.kind else { return Err(no_file(object).await) };
+        let key = (object.cid, self.denylist_generation());
+        let cache = self.inner.catalogues.as_ref();
+        if let Some(known) = cache.and_then(|cache| cache.get(&key)) {
+            return Ok(known);
+        }
+        let faults = self.faults();
+        let wrong = |e: Error| Error::new(e.kind(), format!("{}: {}", object.facts.path, e.message()));
+        let size = file.size();
+        let prefix = self.read_head(file, (PREFIX_BYTES as u64).min(size)).await?;
+        let header = Header::of(&prefix, size).map_err(wrong)?;
+        let _room = self.room(header.bytes.saturating_mul(READ_HEADER_FACTOR)).await?;
+        let bytes = self.read_head(file, header.bytes as u64).await?;
+        let parsed = spawn_blocking(move || Catalogue::parse(&bytes, size)).await;
+        let parsed = parsed.map_err(|e| Error::internal("reading a header failed").with_source(e))?;
+        let catalogue = Arc::new(parsed.map_err(wrong)?);
+        // What was made of bytes that are gone is not remembered.
+        if let Some(cache) = cache.filter(|_| faults == self.faults()) {
+            cache.insert(key, catalogue.clone());
+        }
+        Ok(catalogue)
+    }
+
+    /// The first bytes of a file, in one piece. They are no download.
+    async fn read_head(&self, file: &FileContent, bytes: u64) -> Result<Bytes> {
+        let span = Span { start: 0, len: bytes };
+        let mut pieces = DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming);
+        let first = pieces.next().await.transpose()?.unwrap_or_default();
+        if first.len() as u64 == bytes {
+            return Ok(first);
+        }
+        let mut whole = BytesMut::from(first);
+        while let Some(piece) = pieces.next().await {
+            whole.extend_from_slice(&piece?);
+        }
+        Ok(whole.freeze())
+    }
+}
+
+async fn no_file(object: &Object) -> Error {
+    let path = &object.facts.path;
+    match object.kind {
+        ObjectKind::Directory(_) => Error::invalid(format!("{path} is a directory: name a file in it")),
+        ObjectKind::Symlink(_) => Error::unsupported(format!("{path} is a symlink: name the file that it points to")),
+        ObjectKind::File(_) | ObjectKind::Other => object.not_unixfs("name a file with tensors").await,
+    }
+}
+
+/// The catalogues of files that were asked for before. A file never changes; whether its blocks may be given out is the
+/// denylists' to say, whose generation stands beside the content ID.
+pub(crate) type Catalogues = Cache<(Cid, u64), Arc<Catalogue>, ByTensors>;
+
+/// About what a tensor takes besides its name and shape.
+const TENSOR_BYTES: u64 = 96;
+
+/// Weighs catalogues by their bytes in memory.
+#[derive(Debug, Clone)]
+pub(crate) struct ByTensors;
+
+impl Weighter<(Cid, u64), Arc<Catalogue>> for ByTensors {
+    fn weight(&self, _: &(Cid, u64), catalogue: &Arc<Catalogue>) -> u64 {
+        let tensors = catalogue.tensors().iter();
+        let tensors: u64 = tensors.map(|t| TENSOR_BYTES + t.name.len() as u64 + 8 * t.shape.len() as u64).sum();
+        let metadata = catalogue.metadata().iter();
+        TENSOR_BYTES + tensors + metadata.map(|(key, text)| TENSOR_BYTES + (key.len() + text.len()) as u64).sum::<u64>()
+    }
+}
+
+/// A cache of catalogues, with as many bytes as there may be of paths.
+pub(crate) fn catalogues(config: &CacheConfig) -> Catalogues {
+    Cache::with_weighter(config.max_entries.min(MOST_CATALOGUES), config.max_bytes, ByTensors)
+}
+
+/// Most catalogues that are remembered.
+const MOST_CATALOGUES: usize = 10_000;

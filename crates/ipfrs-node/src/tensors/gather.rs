@@ -1,0 +1,203 @@
+//! The bytes of a slice, gathered from where they lie.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use ipfrs_core::{Error, Result};
+use ipfrs_stream::Span;
+use ipfrs_tensor::{Plan, Run};
+use tokio::task::coop::poll_proceed;
+
+use crate::{FileContent, Node};
+
+/// Shorter runs are copied together: a slice of a block is worth its own way to the socket from here on.
+const SLICE_FROM_BYTES: usize = 32 * 1024;
+
+/// Bytes of the pieces that are copied together.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Over a gap of at most this, reading goes on. It is less than a block as files have them by default: none is read that
+/// the slice does not touch. Beyond it, finding the next block anew costs less than the blocks between.
+const GAP_BYTES: u64 = 256 * 1024 - 1;
+
+/// Most runs that are taken until others may have a turn: some microseconds.
+const RUNS_PER_TURN: usize = 1_024;
+
+/// A stream of a span of the bytes of a plan's runs, in their order. Only blocks that hold some of them, or lie in short
+/// gaps between them, are read.
+///
+/// Its memory is what the reader of a file takes and one piece, however many runs there are: they are counted, not listed.
+/// All work happens when the stream is polled, and uses up the budget of a Tokio task.
+pub(super) struct Gather {
+    node: Node,
+    file: FileContent,
+    /// Where the tensor begins in the file.
+    offset: u64,
+    /// The runs whose bytes are to come, but for the first of them.
+    runs: Plan,
+    /// The same, joined to what is read in one go.
+    reads: Plan,
+    /// What is left of the run that is being taken.
+    run: Option<Run>,
+    /// Where the last byte of the span ends in the tensor.
+    end: u64,
+    reading: Option<Reading>,
+    copied: BytesMut,
+    /// Runs of as many bytes are not copied.
+    slice_from: usize,
+}
+
+/// A part of the tensor that is being read.
+struct Reading {
+    pieces: BoxStream<'static, Result<Bytes>>,
+    piece: Bytes,
+    /// Where `piece` begins in the tensor.
+    at: u64,
+    /// Where the part ends in the tensor.
+    end: u64,
+}
+
+/// What a turn gave.
+enum Turn {
+    /// Bytes to give out.
+    Piece(Bytes),
+    /// Nothing yet, and there is more to take.
+    Over,
+    /// More is to be read first.
+    Dry,
+    /// All was taken.
+    Done,
+}
+
+impl fmt::Debug for Gather {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gather").field("run", &self.run).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl Gather {
+    /// The bytes `span` of the `plan` of a tensor that begins at `offset` of `file`.
+    pub(super) fn new(node: Node, file: FileContent, offset: u64, plan: &Plan, span: Span) -> Self {
+        let slice_from = if node.inner.config.tensor.zero_copy { SLICE_FROM_BYTES } else { usize::MAX };
+        let (mut reads, together) = plan.joined(GAP_BYTES);
+        let (mut runs, mut run, mut end) = (plan.clone(), None, 0);
+        if span.len > 0 {
+            let each = plan.run_bytes().max(1);
+            let (number, last) = (span.start / each, span.end() - 1);
+            reads.skip_to(number / together);
+            runs.skip_to(last / each);
+            end = runs.next().map_or(0, |run| run.start + last % each + 1);
+            runs.skip_to(number);
+            let within = span.start % each;
+            run = runs.next().map(|run| Run { start: run.start + within, bytes: run.bytes - within });
+        }
+        Self { node, file, offset, runs, reads, run, end, reading: None, copied: BytesMut::new(), slice_from }
+    }
+
+    /// Takes runs from the piece that is at hand.
+    fn turn(&mut self) -> Turn {
+        for _ in 0..RUNS_PER_TURN {
+            let Some(run) = self.run.as_mut().filter(|run| run.start < self.end) else {
+                let last = self.copied.split().freeze();
+                return if last.is_empty() { Turn::Done } else { Turn::Piece(last) };
+            };
+            let Some(reading) = &mut self.reading else { return Turn::Dry };
+            // Runs come in order: what lies before this one is a gap.
+            reading.skip(run.start - reading.at.min(run.start));
+            if reading.piece.is_empty() {
+                return Turn::Dry;
+            }
+            // What is read ends where the span does.
+            let bytes = usize::try_from(run.bytes).unwrap_or(usize::MAX).min(reading.piece.len());
+            let slice = if bytes < self.slice_from {
+                self.copied.reserve(PIECE_BYTES.saturating_sub(self.copied.len()).max(bytes));
+                self.copied.extend_from_slice(&reading.piece[..bytes]);
+                None
+            } else if self.copied.is_empty() {
+                Some(reading.piece.slice(..bytes))
+            } else {
+                return Turn::Piece(self.copied.split().freeze());
+            };
+            reading.skip(bytes as u64);
+            run.start += bytes as u64;
+            run.bytes -= bytes as u64;
+            if run.bytes == 0 {
+                self.run = self.runs.next();
+            }
+            if let Some(slice) = slice {
+                return Turn::Piece(slice);
+            }
+            if self.copied.len() >= PIECE_BYTES {
+                return Turn::Piece(self.copied.split().freeze());
+            }
+        }
+        Turn::Over
+    }
+
+    /// Begins to read the next part; `false` where there is none.
+    fn read_on(&mut self) -> bool {
+        let (Some(run), Some(part)) = (self.run, self.reads.next()) else { return false };
+        let (start, end) = (part.start.max(run.start), part.end().min(self.end));
+        let span = Span { start: self.offset + start, len: end.saturating_sub(start) };
+        let pieces = self.node.read(&self.file, span).boxed();
+        self.reading = Some(Reading { pieces, piece: Bytes::new(), at: start, end });
+        true
+    }
+
+    fn fail(&mut self, error: Error) -> Poll<Option<Result<Bytes>>> {
+        self.run = None;
+        self.reading = None;
+        self.copied.clear();
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl Reading {
+    /// Goes on by so many bytes, as far as the piece has them.
+    fn skip(&mut self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.piece.len());
+        self.at += bytes as u64;
+        self.piece.advance(bytes);
+    }
+}
+
+impl Stream for Gather {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            let budget = ready!(poll_proceed(cx));
+            match this.turn() {
+                Turn::Piece(bytes) => {
+                    budget.made_progress();
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
+                Turn::Over => {
+                    budget.made_progress();
+                    continue;
+                }
+                Turn::Done => return Poll::Ready(None),
+                Turn::Dry => {}
+            }
+            // What reads the file uses up the budget itself.
+            drop(budget);
+            match &mut this.reading {
+                Some(reading) if reading.at < reading.end => match ready!(reading.pieces.poll_next_unpin(cx)) {
+                    Some(Ok(piece)) => reading.piece = piece,
+                    Some(Err(error)) => return this.fail(error),
+                    None => return this.fail(Error::internal("a part of a file ended before its end")),
+                },
+                _ => {
+                    if !this.read_on() {
+                        return this.fail(Error::internal("a slice has more bytes than its tensor"));
+                    }
+                }
+            }
+        }
+    }
+}

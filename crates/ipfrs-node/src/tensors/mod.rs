@@ -1,0 +1,154 @@
+//! Tensors of files: what a file holds, and the bytes of any slice of it.
+
+mod catalogue;
+mod config;
+mod content;
+mod gather;
+mod metrics;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_stream::Span;
+use ipfrs_tensor::{Catalogue, Dtype, Plan, Slice, Stats, Summary, TensorInfo};
+use tokio::task::spawn_blocking;
+
+use crate::{ContentPath, FileContent, Node, Object, ObjectKind};
+pub(crate) use catalogue::{Catalogues, catalogues};
+pub use config::TensorConfig;
+pub use content::{TensorContent, TensorRequest};
+use gather::Gather;
+pub(crate) use metrics::TensorMetrics;
+pub use metrics::TensorOperation;
+
+/// A file with tensors.
+#[derive(Debug, Clone)]
+pub struct TensorFile {
+    /// The content ID of the file.
+    pub cid: Cid,
+    /// What it holds.
+    pub catalogue: Arc<Catalogue>,
+    path: Arc<ContentPath>,
+    file: FileContent,
+}
+
+/// The elements of a tensor, or of a slice of it, before they are read.
+#[derive(Debug, Clone)]
+pub struct TensorPart {
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Elements of each dimension of the part.
+    pub shape: Vec<u64>,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Where its bytes are in the file, where they lie in one piece: whole tensors and leading slices do.
+    pub span: Option<Span>,
+    /// [`TensorOperation::Get`] of a whole tensor, or [`TensorOperation::Slice`].
+    operation: TensorOperation,
+    plan: Plan,
+    /// Where the tensor begins in the file.
+    offset: u64,
+    file: FileContent,
+}
+
+impl TensorFile {
+    /// A slice of a tensor of this file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a slice that does not fit the tensor's shape, or is no whole
+    /// number of bytes.
+    pub fn part(&self, tensor: &TensorInfo, slice: &Slice) -> Result<TensorPart> {
+        let selection = slice.select(&tensor.shape)?;
+        let plan = Plan::new(tensor.dtype, &selection)?;
+        let start = match plan.as_one() {
+            Some(run) => Some(run.start),
+            None => (plan.bytes() == 0).then_some(0),
+        };
+        Ok(TensorPart {
+            dtype: tensor.dtype,
+            shape: selection.shape(),
+            bytes: plan.bytes(),
+            span: start.map(|start| Span { start: tensor.offset + start, len: plan.bytes() }),
+            operation: if slice.is_whole() { TensorOperation::Get } else { TensorOperation::Slice },
+            plan,
+            offset: tensor.offset,
+            file: self.file.clone(),
+        })
+    }
+
+    /// The file itself.
+    #[must_use]
+    pub fn file(&self) -> &FileContent {
+        &self.file
+    }
+}
+
+impl Node {
+    /// The tensors of the file that a path leads to. Asking for the list of them is counted by [`Self::count_tensor`].
+    ///
+    /// # Errors
+    /// As [`Node::resolve`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no file with tensors, with what
+    /// is wrong in it; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over the limit;
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) where `tensor.enabled` is off.
+    pub async fn tensors(&self, path: impl Into<Arc<ContentPath>>) -> Result<TensorFile> {
+        if !self.inner.config.tensor.enabled {
+            return Err(Error::unsupported("tensors are switched off here (tensor.enabled = false)"));
+        }
+        let object = self.resolve(path).await?.whole()?;
+        let catalogue = self.catalogue(&object).await?;
+        let Object { cid, kind: ObjectKind::File(file), facts, .. } = object else {
+            return Err(Error::internal("what has tensors is no file"));
+        };
+        Ok(TensorFile { cid, catalogue, path: facts.path.clone(), file })
+    }
+
+    /// The bytes of a part of a tensor, in row-major order, and counts the reading of it. What lies in one piece is read as
+    /// any span of a file; else elements are gathered, in memory of a fixed size, from the blocks that hold them.
+    pub fn read_tensor(&self, part: &TensorPart) -> BoxStream<'static, Result<Bytes>> {
+        self.count_tensor(part.operation, part.bytes);
+        self.read_part(part, Span::whole(part.bytes))
+    }
+
+    /// A span of the bytes of a part.
+    fn read_part(&self, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
+        match part.span.filter(|_| self.inner.config.tensor.zero_copy) {
+            Some(Span { start, .. }) => {
+                self.read(&part.file, Span { start: start + span.start, len: span.len }).boxed()
+            }
+            None => Gather::new(self.clone(), part.file.clone(), part.offset, &part.plan, span).boxed(),
+        }
+    }
+
+    /// Counts an operation on tensors, and the bytes that it concerns, for the metrics: lists and puts. Reading and summing up
+    /// are counted where they are done.
+    pub fn count_tensor(&self, operation: TensorOperation, bytes: u64) {
+        self.inner.metrics.tensors.count(operation, bytes);
+    }
+
+    /// Counts, extremes and moments of a tensor, in one pass over its bytes. As many tensors are summed up at the same time
+    /// as there are cores; dropping the future ends the work with the piece that is at hand.
+    ///
+    /// # Errors
+    /// As the stream of [`Node::read`].
+    pub async fn tensor_stats(&self, file: &TensorFile, tensor: &TensorInfo) -> Result<Summary> {
+        self.count_tensor(TensorOperation::Stats, tensor.bytes);
+        let mut stats = Stats::new(tensor.dtype);
+        let mut pieces = self.read(&file.file, Span { start: tensor.offset, len: tensor.bytes });
+        while let Some(piece) = pieces.next().await {
+            let piece = piece?;
+            let turn = self.inner.sums.clone().acquire_owned().await;
+            let turn = turn.map_err(|e| Error::internal("the node is closed").with_source(e))?;
+            // A megabyte is some milliseconds of arithmetic: not for a runtime worker.
+            let summed = spawn_blocking(move || {
+                let _turn = turn;
+                stats.add(&piece);
+                stats
+            });
+            stats = summed.await.map_err(|e| Error::internal("summing up a tensor failed").with_source(e))?;
+        }
+        Ok(stats.summary())
+    }
+}
