@@ -22,6 +22,6 @@ pub use import::{
     Chunker, DirectoryBuilder, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile, entry_hash,
 };
 pub use ipld::links;
-pub use list::entries;
+pub use list::{Place, entries, page};
 pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};
 pub use resolve::{Resolved, leads_nowhere, resolve};

@@ -1,5 +1,7 @@
-//! The entries of a directory as a stream.
+//! The entries of a directory as a stream, and in pages.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -32,8 +34,7 @@ pub fn entries(source: Arc<dyn BlockSource>, node: impl Into<Arc<Node>>) -> BoxS
             stream::iter((0..count).filter_map(move |at| basic_entry(&node, at).cloned().map(Ok))).boxed()
         }
         Node::HamtShard(root) => {
-            let root = Level { next: 0, hash_bits: root.fanout().trailing_zeros(), shard: Arc::clone(&node) };
-            let walk = Walk { source, path: vec![root] };
+            let walk = Walk::of(source, &node, root.fanout().trailing_zeros());
             stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|entry| (entry, walk))) })
                 .boxed()
         }
@@ -50,6 +51,54 @@ fn basic_entry(node: &Node, at: usize) -> Option<&DirEntry> {
     }
 }
 
+/// A place between two entries of a directory: how many links of each of its blocks were taken, of those from the root to
+/// where the place is. As text `3.0.17`; the default is the beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Place(Vec<usize>);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (level, taken) in self.0.iter().enumerate() {
+            write!(f, "{}{taken}", if level == 0 { "" } else { "." })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let taken = text.split('.').take(MAX_LEVELS + 1).map(str::parse).collect::<std::result::Result<Vec<_>, _>>();
+        let place = taken.ok().filter(|taken| taken.len() <= MAX_LEVELS).map(Self);
+        place.ok_or_else(|| Error::invalid("a place in a directory is one number for each of its levels"))
+    }
+}
+
+/// The entries of the directory `node` from a place on, at most `most` (1 or more), and the place behind them unless they
+/// are the last ones. They are fewer when their names come to more than `most_bytes`. Only the blocks from the root to the
+/// place are read again.
+///
+/// # Errors
+/// As [`entries`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a place that is not in this directory.
+pub async fn page(
+    source: Arc<dyn BlockSource>,
+    node: impl Into<Arc<Node>>,
+    from: &Place,
+    most: usize,
+    most_bytes: usize,
+) -> Result<(Vec<DirEntry>, Option<Place>)> {
+    let mut walk = Walk::to(source, node.into(), from).await?;
+    let (mut taken, mut bytes) = (Vec::new(), 0);
+    while taken.len() < most && bytes <= most_bytes {
+        consume_budget().await;
+        let Some(entry) = walk.next().await? else { return Ok((taken, None)) };
+        bytes += entry.name.len();
+        taken.push(entry);
+    }
+    Ok((taken, walk.place()))
+}
+
 /// What is left of each shard on the way from the root to where the walk is.
 struct Walk {
     source: Arc<dyn BlockSource>,
@@ -57,9 +106,9 @@ struct Walk {
 }
 
 struct Level {
-    /// A [`Node::HamtShard`].
+    /// A [`Node::HamtShard`], or the one block of a basic directory.
     shard: Arc<Node>,
-    /// Its first slot that has not been taken.
+    /// Its first slot or entry that has not been taken.
     next: usize,
     /// Bits of a name's hash that lead to one of the slots.
     hash_bits: u32,
@@ -69,17 +118,76 @@ impl Iterator for Level {
     type Item = Slot;
 
     fn next(&mut self) -> Option<Slot> {
-        let Node::HamtShard(shard) = &*self.shard else { return None };
-        let slot = shard.slots().get(self.next).cloned();
+        let slot = match &*self.shard {
+            Node::HamtShard(shard) => shard.slots().get(self.next).cloned(),
+            node => basic_entry(node, self.next).cloned().map(Slot::Entry),
+        };
         self.next += 1;
         slot
+    }
+}
+
+impl Level {
+    /// Links that are there to be taken, and those that were.
+    fn links(&self) -> usize {
+        match &*self.shard {
+            Node::HamtShard(shard) => shard.slots().len(),
+            Node::Directory { entries, .. } => entries.len(),
+            Node::File(_) | Node::Symlink { .. } => 0,
+        }
     }
 }
 
 /// Links of a shard that are one unit of a task's budget: decoding them takes some microseconds.
 const LINKS_PER_TURN: usize = 16;
 
+/// Most blocks from the root of a directory to an entry: each takes 3 of the 64 bits of a name's hash at least.
+const MAX_LEVELS: usize = 22;
+
 impl Walk {
+    /// From the beginning of the directory `root`, of which `hash_bits` bits of a name's hash lead to an entry.
+    fn of(source: Arc<dyn BlockSource>, root: &Arc<Node>, hash_bits: u32) -> Self {
+        Self { source, path: vec![Level { next: 0, hash_bits, shard: Arc::clone(root) }] }
+    }
+
+    /// From a place on.
+    async fn to(source: Arc<dyn BlockSource>, root: Arc<Node>, place: &Place) -> Result<Self> {
+        let hash_bits = match &*root {
+            Node::HamtShard(shard) => shard.fanout().trailing_zeros(),
+            Node::Directory { .. } => 0,
+            Node::File(_) | Node::Symlink { .. } => {
+                return Err(Error::invalid("only directories have entries, and this is none"));
+            }
+        };
+        let not_here = || Error::invalid(format!("{place} is no place in this directory"));
+        let mut walk = Self::of(source, &root, hash_bits);
+        for (depth, taken) in place.0.iter().enumerate() {
+            if depth > 0 {
+                let above = walk.path.last().ok_or_else(not_here)?;
+                // The link that was taken last of the block above is this one.
+                let link = match (&*above.shard, above.next.checked_sub(1)) {
+                    (Node::HamtShard(shard), Some(at)) => shard.slots().get(at),
+                    _ => None,
+                };
+                let Some(Slot::Shard(cid)) = link.cloned() else { return Err(not_here()) };
+                let level = walk.descend(&cid, above.hash_bits).await?;
+                walk.path.push(level);
+            }
+            let level = walk.path.last_mut().filter(|level| *taken <= level.links()).ok_or_else(not_here)?;
+            level.next = *taken;
+        }
+        Ok(walk)
+    }
+
+    /// Where the walk is; `None` at its end.
+    fn place(&mut self) -> Option<Place> {
+        while self.path.last().is_some_and(|level| level.next >= level.links()) {
+            self.path.pop();
+        }
+        let taken: Vec<_> = self.path.iter().map(|level| level.next).collect();
+        (!taken.is_empty()).then_some(Place(taken))
+    }
+
     async fn next(&mut self) -> Result<Option<DirEntry>> {
         while let Some(level) = self.path.last_mut() {
             match level.next() {

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, Result, codec};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
-use ipfrs_unixfs::{BlockSource, Node, decode, entries};
+use ipfrs_unixfs::{BlockSource, Node, Place, decode, entries, page};
 use tokio::task::yield_now;
 
 use crate::harness::Memory;
@@ -116,4 +116,43 @@ async fn an_endless_listing_is_lazy_lets_others_run_and_stops_when_dropped() {
     assert!(source.asked() < 100, "{}", source.asked());
     drop(listing);
     assert_eq!(Arc::strong_count(&source), 1);
+}
+
+#[tokio::test]
+async fn pages_of_any_size_are_the_listing_and_read_only_what_leads_to_their_place() {
+    let source = Arc::new(Counting::default());
+    let leaf = source.add_shard(5, &some_file(), "file");
+    let below = source.add_shard(3, &leaf, "");
+    let sharded = source.add_shard(2, &below, "");
+    let link = |name: u8| PbLink { cid: some_file(), name: name.to_string(), tsize: 0 };
+    let links: Vec<_> = (0..30).map(link).collect();
+    let basic = Block::hash(1, codec::DAG_PB, HashFunction::Sha2_256, dag_pb::encode(&links, &[8, 1])).unwrap();
+    let basic_cid = *basic.cid();
+    source.blocks.insert(basic);
+    for root in [sharded, basic_cid] {
+        let whole: Vec<_> = entries(source.clone(), source.node(&root)).try_collect().await.unwrap();
+        assert_eq!(whole.len(), 30);
+        for most in [1, 4, 5, 7, 29, 30, 31] {
+            let (mut listed, mut place) = (Vec::new(), Some(Place::default()));
+            while let Some(from) = place {
+                let before = source.asked();
+                let written = from.to_string().parse().unwrap_or(from);
+                let (entries, next) =
+                    page(source.clone(), source.node(&root), &written, most, usize::MAX).await.unwrap();
+                assert!(source.asked() - before <= 2 + 2 * most.div_ceil(5) + most.div_ceil(15), "pages of {most}");
+                assert!(!entries.is_empty() && entries.len() <= most);
+                listed.extend(entries);
+                place = next;
+            }
+            assert_eq!(listed, whole, "pages of {most}");
+        }
+        let (few, place) = page(source.clone(), source.node(&root), &Place::default(), 30, 3).await.unwrap();
+        assert!(few.len() < 5 && place.is_some(), "names of more than 3 bytes end a page");
+        for nowhere in ["31", "1.1.1.1", "0.1", "1.4", "1.1.6", "18446744073709551615"] {
+            let place: Place = nowhere.parse().unwrap();
+            let refused = page(source.clone(), source.node(&root), &place, 1, usize::MAX).await;
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput, "{nowhere}");
+        }
+    }
+    assert!("0.".repeat(23).trim_end_matches('.').parse::<Place>().is_err());
 }
