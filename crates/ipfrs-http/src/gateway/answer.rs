@@ -14,7 +14,6 @@ use crate::body::header_text;
 use crate::compression::Representation;
 use crate::router::AppState;
 
-pub(super) const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
 const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
 
 /// An answer whose headers are being gathered.
@@ -28,11 +27,11 @@ pub(super) struct Answer {
 impl Answer {
     /// The headers that every answer about content has.
     pub(super) fn new(state: &AppState, request: &GatewayRequest<'_>, object: &Object, etag: String) -> Self {
-        let mut headers = HeaderMap::with_capacity(12);
+        let mut headers = HeaderMap::with_capacity(13);
         headers.insert(ETAG, header_text(&etag));
         request.freshness.tell(state, &mut headers);
         headers.insert(VARY, HeaderValue::from_static("Accept"));
-        headers.insert(X_IPFS_PATH, header_text(&request.content_path));
+        request.address.tell(&mut headers);
         headers.insert(X_IPFS_ROOTS, header_text(&object.facts.roots));
         Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
     }

@@ -13,7 +13,7 @@ use super::ALLOW;
 const ALLOW_HEADERS: HeaderValue = HeaderValue::from_static("Content-Type, Range, User-Agent, X-Requested-With");
 /// Headers that a page may read beyond those that are always safe.
 const EXPOSE_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Content-Length, Content-Range, X-Chunked-Output, X-Ipfs-Path, X-Ipfs-Roots, X-Stream-Output",
+    "Content-Length, Content-Range, Ipfs-Uri, X-Chunked-Output, X-Ipfs-Path, X-Ipfs-Roots, X-Stream-Output",
 );
 
 /// Adds the headers to an answer. Without credentials: content is the same for everybody.

@@ -4,6 +4,11 @@
 //! Such hosts are public: nothing is served there but content, and beside a configured gateway health and what is known of
 //! names and peers.
 
+use std::borrow::Cow;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Instant;
+
 use axum::Router;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
@@ -14,13 +19,15 @@ use ipfrs_node::NameRoot;
 use tower::Service as _;
 
 use super::hosts::{Place, Visit};
-use super::request::{normalised, segments};
+use super::path::{decoded, split_root};
+use super::request::normalised;
 use super::site::Site;
-use super::{IPNS_ROUTE, ROUTE, cors, serve_site, subdomain, welcome};
+use super::{IPNS_ROUTE, ROUTE, address, cors, serve_site, subdomain, welcome};
 use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
-use crate::metrics::{self, UNMATCHED};
+use crate::limits::{self, Place};
+use crate::metrics::{self, Arrived, UNMATCHED};
 use crate::router::AppState;
 
 /// Routes that a configured gateway has beside its content, to be read.
@@ -29,8 +36,16 @@ const BESIDE_CONTENT: [&str; 2] = ["/health", "/routing/v1"];
 const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 
 /// Answers a request to such a host. `router` is the daemon's.
-pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, request: Request) -> Response {
-    match decide(&state, &visit, request.uri(), request.method()).await {
+pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mut request: Request) -> Response {
+    let arrived = Arrived(Instant::now());
+    let decision = in_place(&state, &request, decide(&state, &visit, request.uri(), request.method())).await;
+    let Some(decision) = decision else {
+        let family = state.metrics.family(UNMATCHED, request.method());
+        let id = state.request_ids.of(request.headers());
+        return metrics::observed(&state, family, request, async |_| limits::too_many(&state, UNMATCHED, &id)).await;
+    };
+    request.extensions_mut().insert(arrived);
+    match decision {
         Ok(Decision::Daemon) => match state.ready.get(&state, &request, request.uri().path()) {
             Some(response) => response,
             None => router.call(request).await.unwrap_or_else(|never| match never {}),
@@ -44,13 +59,32 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, re
             let answer = async |request| welcome::at_host(&state, &request, &paths);
             metrics::observed(&state, family, request, answer).await
         }
-        Ok(Decision::Moved(namespace, location)) => {
-            let route = if namespace == Namespace::Ipfs { ROUTE } else { IPNS_ROUTE };
-            let moved = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&location))]).into_response();
-            observed(state, route, request, moved).await
+        Ok(Decision::Moved { content_path, location }) => {
+            let is_name = matches!(Namespace::of_path(&content_path), Some(Namespace::Ipns));
+            let mut moved = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, header_text(&location))]).into_response();
+            address::tell_of(&content_path, &mut moved);
+            observed(state, if is_name { IPNS_ROUTE } else { ROUTE }, request, moved).await
         }
-        Err(error) => observed(state, UNMATCHED, request, GatewayError(error).into_response()).await,
+        Err(error) => {
+            let mut failed = GatewayError(error).into_response();
+            address::tell_of(&content_path(&visit, request.uri().path()), &mut failed);
+            observed(state, UNMATCHED, request, failed).await
+        }
     }
+}
+
+/// What is decided about a request. Who has to wait for that, for DNS, is one of those that are answered at the same time;
+/// `None` where there are too many.
+async fn in_place<T>(state: &AppState, request: &Request, deciding: impl Future<Output = T>) -> Option<T> {
+    let mut deciding = pin!(deciding);
+    if let Poll::Ready(decision) = futures::poll!(deciding.as_mut()) {
+        return Some(decision);
+    }
+    let _place = match limits::is_counted(request.uri().path()) {
+        true => Some(Place::take(state)?),
+        false => None,
+    };
+    Some(deciding.await)
 }
 
 async fn observed(state: AppState, route: &str, request: Request, mut response: Response) -> Response {
@@ -58,6 +92,15 @@ async fn observed(state: AppState, route: &str, request: Request, mut response: 
     // A page that may read content may follow the way there.
     cors::add(response.headers_mut());
     metrics::observed(&state, family, request, async |_| response).await
+}
+
+/// The content path that a path of a host stands for, where that does not take a question to DNS.
+fn content_path<'a>(visit: &Visit, path: &'a str) -> Cow<'a, str> {
+    match &visit.place {
+        Place::Root { namespace, id, .. } => Cow::Owned(format!("/{}/{id}{path}", namespace.as_str())),
+        Place::Gateway(_) => Cow::Borrowed(path),
+        Place::Unknown | Place::Below(_) => Cow::Borrowed(""),
+    }
 }
 
 /// The answer of a site, where it is ready.
@@ -74,8 +117,8 @@ enum Decision {
     Site(Site),
     /// What is served at the host.
     Welcome(Vec<Namespace>),
-    /// The same at another host.
-    Moved(Namespace, String),
+    /// What is asked for by this content path is at another host.
+    Moved { content_path: String, location: String },
 }
 
 async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> Result<Decision> {
@@ -98,7 +141,9 @@ async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> 
             }
             match subdomain::root_of(&state.node, *namespace, id).await? {
                 subdomain::Root::Moved(label) if is_read(method) => {
-                    Ok(Decision::Moved(*namespace, location(visit, &label, *namespace, gateway, path, uri.query())))
+                    let content_path = format!("/{}/{label}{path}", namespace.as_str());
+                    let location = location(visit, &label, *namespace, gateway, path, uri.query());
+                    Ok(Decision::Moved { content_path, location })
                 }
                 subdomain::Root::Here(id) | subdomain::Root::Moved(id) => {
                     Ok(Decision::Site(Site::subdomain(*namespace, &id, gateway.clone(), config.deserialized)))
@@ -120,7 +165,7 @@ async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri
             && is_read(method)
             && let Some(location) = isolated(state, visit, config, namespace, uri).await?
         {
-            return Ok(Decision::Moved(namespace, location));
+            return Ok(Decision::Moved { content_path: path.to_owned(), location });
         }
         return Ok(Decision::Site(Site::paths(config.deserialized)));
     }
@@ -150,16 +195,18 @@ async fn isolated(
 ) -> Result<Option<String>> {
     let path = uri.path();
     let below = &path[1 + namespace.as_str().len()..];
-    let below = below.strip_prefix('/').unwrap_or(below);
-    let (root, rest) = below.split_at(below.find('/').unwrap_or(below.len()));
-    let Some(root) = segments(path, root).next().transpose()? else { return Ok(None) };
+    let (root, rest) = split_root(below);
+    let root = decoded(path, root)?;
+    // Behind a host stands a slash as it is.
+    let encoded = rest.strip_prefix("%2F").or_else(|| rest.strip_prefix("%2f"));
+    let rest = encoded.map_or(Cow::Borrowed(rest), |rest| Cow::Owned(format!("/{rest}")));
     // As Kubo: nobody is led to what is blocked.
     if let (Namespace::Ipns, Ok(name)) = (namespace, NameRoot::parse(&root)) {
         state.node.check_name(&name, &[])?;
     }
     let inline = config.inline_dnslink || visit.is_https;
     let label = subdomain::label(&state.node, namespace, &root, inline).await?;
-    Ok(label.map(|label| location(visit, &label, namespace, &visit.host, rest, uri.query())))
+    Ok(label.map(|label| location(visit, &label, namespace, &visit.host, &rest, uri.query())))
 }
 
 /// The URL of a path on an origin of its own.

@@ -13,8 +13,9 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result, hash};
 use ipfrs_node::{Name, NameRoot, Record};
 
-use super::answer::X_IPFS_PATH;
-use super::request::{Format, Wanted, normalised, segments, shown};
+use super::address::Address;
+use super::path::{decoded, parts, shown};
+use super::request::{Format, Wanted, normalised};
 use super::{conditional, disposition};
 use crate::body::header_text;
 use crate::router::AppState;
@@ -64,7 +65,7 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
     headers.insert(ETAG, header_text(&etag));
     headers.insert(CACHE_CONTROL, header_text(&format!("public, max-age={max_age}")));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
-    headers.insert(X_IPFS_PATH, header_text(&normalised(content_path)));
+    Address::of(content_path).tell(headers);
     if wanted.is_negotiated {
         let query = parts.uri.query().map(|query| format!("{query}&")).unwrap_or_default();
         let location = format!("{}?{query}format={}", normalised(parts.uri.path()), Format::IpnsRecord.name());
@@ -77,9 +78,9 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
 fn name_of(content_path: &str) -> Result<Name> {
     let invalid = |why: &str| Error::invalid(format!("there is no ipns-record of {:?}: {why}", shown(content_path)));
     let rest = content_path.strip_prefix("/ipns/").ok_or_else(|| invalid("only names under /ipns/ have one"))?;
-    let mut segments = segments(content_path, rest);
-    let name = segments.next().ok_or_else(|| invalid("there is no name"))??;
-    if segments.next().is_some() {
+    let mut parts = parts(rest);
+    let name = decoded(content_path, parts.next().ok_or_else(|| invalid("there is no name"))?)?;
+    if parts.next().is_some() {
         return Err(invalid("a name has one, and no path below it"));
     }
     match NameRoot::parse(&name)? {

@@ -11,6 +11,7 @@ use ipfrs_core::{Result, codec};
 use ipfrs_node::{Listed, ListedKind, Node, Object, ObjectKind};
 
 use super::page::{Crumb, Places, counted, not_rendered, readable, visible};
+use super::path::has_name;
 use super::request::GatewayRequest;
 use crate::body::Chunked;
 
@@ -169,7 +170,8 @@ fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
     Row {
         icon,
         name: visible(&entry.name).into_owned(),
-        href: places.entry(&entry.name),
+        // What no path leads to has an address of its own.
+        href: if has_name(&entry.name) { places.entry(&entry.name) } else { cid_href.clone() },
         cid_href,
         is_foreign,
         cid,

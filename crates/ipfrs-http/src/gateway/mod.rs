@@ -1,6 +1,7 @@
 //! `GET /ipfs/{cid}[/path]` and `GET /ipns/{name}[/path]`: the path gateway
 //! (<https://specs.ipfs.tech/http-gateways/path-gateway/>), and the same on hosts of their own ([`hosted`]).
 
+mod address;
 mod answer;
 mod car;
 mod codec;
@@ -15,6 +16,7 @@ pub(crate) mod ipns_record;
 mod listing;
 mod name;
 pub(crate) mod page;
+pub(crate) mod path;
 pub(crate) mod payload;
 mod preview;
 mod protocol;
@@ -38,7 +40,7 @@ use ipfrs_node::{Limit, Object, ObjectKind};
 
 use crate::body::{header_text, unknown_length};
 use crate::config::Namespace;
-use crate::error::{GatewayError, method_not_allowed, refused};
+use crate::error::{GatewayError, Reason, method_not_allowed, refused};
 use crate::router::AppState;
 use crate::{limits, metrics};
 use answer::Answer;
@@ -64,25 +66,27 @@ pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> R
 pub(super) async fn serve_site(state: AppState, site: Site, request: Request) -> Response {
     let is_name = matches!(Namespace::of_path(&site.content_path(request.uri().path())), Some(Namespace::Ipns));
     let family = state.metrics.family(if is_name { IPNS_ROUTE } else { ROUTE }, request.method());
-    let answer = |request| {
-        let answer = answer(state.clone(), site, request);
-        async {
-            let mut response = limits::in_time(&state, answer).await;
-            cors::add(response.headers_mut());
-            response
+    let answer = async |request: Request| {
+        let uri = request.uri().clone();
+        let mut response = limits::in_time(&state, answer(state.clone(), &site, request)).await;
+        address::tell_of(&site.content_path(uri.path()), &mut response);
+        cors::add(response.headers_mut());
+        if let Some(reason) = response.extensions_mut().get_mut::<Reason>() {
+            reason.is_isolated = site.is_isolated();
         }
+        response
     };
     metrics::observed(&state, family, request, answer).await
 }
 
-async fn answer(state: AppState, site: Site, request: Request) -> Response {
+async fn answer(state: AppState, site: &Site, request: Request) -> Response {
     match *request.method() {
         Method::GET | Method::HEAD => {}
         Method::OPTIONS => return (StatusCode::NO_CONTENT, [(http::header::ALLOW, ALLOW)]).into_response(),
         _ => return method_not_allowed(ALLOW),
     }
     let (parts, _) = request.into_parts();
-    match serve(&state, &site, &parts).await {
+    match serve(&state, site, &parts).await {
         Ok(response) => response,
         // Another kind of miss than 404, so that a client that probes may still ask for content (path gateway
         // specification, "412 Precondition Failed").

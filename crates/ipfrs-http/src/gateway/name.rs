@@ -11,7 +11,8 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, NameRoot, PathFacts};
 
 use super::page::encode;
-use super::request::{normalised, parse_path, segments, shown};
+use super::path::{self, decoded, names, shown, split_root};
+use super::request::normalised;
 use super::site::Site;
 use crate::body::header_text;
 use crate::router::AppState;
@@ -85,34 +86,31 @@ pub(super) async fn locate<'a>(
     let Some(rest) = content_path.strip_prefix("/ipns/") else {
         let known = state.node.known(content_path);
         let path =
-            known.as_ref().map_or_else(|| parse_path(content_path).map(Arc::new), |facts| Ok(facts.path.clone()));
+            known.as_ref().map_or_else(|| path::parse(content_path).map(Arc::new), |facts| Ok(facts.path.clone()));
         let key = Cow::Borrowed(content_path);
         return Ok(Located::At(Target { path: path?, root_segments: 0, freshness: Freshness::Immutable, key, known }));
     };
-    let (name, below) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (name, below) = split_root(rest);
     let root = parse_root(content_path, name)?;
     if !site.is_website() && matches!(root, NameRoot::Key(_)) && root.to_string() != name {
         let query = query.map(|query| format!("?{query}")).unwrap_or_default();
         let location = header_text(&format!("/ipns/{root}{}{query}", normalised(below)));
         return Ok(Located::Moved((StatusCode::FOUND, [(LOCATION, location)]).into_response()));
     }
+    let names = names(content_path, below)?;
     let resolved = state.node.resolve_name(&root).await?;
     let start = &resolved.path;
-    let names = start.segments().iter().fold(String::new(), |names, name| format!("{names}/{}", encode(name)));
-    let key = format!("/ipfs/{}{names}{below}", start.root());
-    let known = state.node.known(&key);
-    let path = match &known {
-        Some(facts) => facts.path.clone(),
-        None => {
-            let below = segments(content_path, below).map(|segment| segment.map(Cow::into_owned));
-            let names = start.segments().iter().cloned().map(Ok).chain(below).collect::<Result<_>>()?;
-            Arc::new(ContentPath::new(*start.root(), names)?)
-        }
-    };
-    state.node.check_name(&root, path.segments().get(start.segments().len()..).unwrap_or_default())?;
+    let root_segments = start.segments().len();
+    state.node.check_name(&root, &names)?;
+    let path = ContentPath::new(*start.root(), [start.segments(), &names].concat())?;
+    let key =
+        path.segments().iter().fold(format!("/ipfs/{}", path.root()), |key, name| format!("{key}/{}", encode(name)));
+    // What a name leads to may have names that are only dots, which mean something else in the path of a request.
+    let known = state.node.known(&key).filter(|facts| *facts.path == path);
+    let path = known.as_ref().map_or_else(|| Arc::new(path), |facts| facts.path.clone());
     Ok(Located::At(Target {
         path,
-        root_segments: start.segments().len(),
+        root_segments,
         freshness: Freshness::For(resolved.ttl),
         key: Cow::Owned(key),
         known,
@@ -124,7 +122,6 @@ pub(super) async fn locate<'a>(
 /// # Errors
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong with it.
 pub(super) fn parse_root(content_path: &str, name: &str) -> Result<NameRoot> {
-    let name = segments(content_path, name).next().unwrap_or(Ok(Cow::Borrowed("")))?;
-    NameRoot::parse(&name)
+    NameRoot::parse(&decoded(content_path, name)?)
         .map_err(|e| Error::new(e.kind(), format!("invalid path {:?}: {}", shown(content_path), e.message())))
 }

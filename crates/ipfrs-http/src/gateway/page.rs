@@ -21,7 +21,7 @@ pub(super) const SCRIPT: &str = include_str!("../../templates/page.js");
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What may stand unencoded in a segment of a URL (RFC 3986, unreserved).
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What all pages share.
 #[derive(Debug)]

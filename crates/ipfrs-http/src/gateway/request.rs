@@ -6,14 +6,16 @@ use std::sync::Arc;
 use http::header::{ACCEPT, CACHE_CONTROL};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method};
-use ipfrs_core::{Error, Result, parse_cid};
+use ipfrs_core::{Error, Result};
 use ipfrs_node::ContentPath;
-use percent_encoding::{CONTROLS, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{CONTROLS, utf8_percent_encode};
 
+use super::address::Address;
 use super::car;
 use super::codec::Codec;
 use super::ipns_record;
 use super::name::{Freshness, Target};
+use super::path::parts;
 use super::site::{Links, Site};
 use crate::config::Namespace;
 
@@ -108,6 +110,8 @@ pub(super) struct GatewayRequest<'a> {
     pub(super) freshness: Freshness,
     /// The content as the client named it, `/ipfs/...` or `/ipns/...`, in the form that a header may hold.
     pub(super) content_path: Cow<'a, str>,
+    /// The same in the head of the answer.
+    pub(super) address: Address,
     /// The path of the URL as the client sent it, in the form that a header may hold.
     pub(super) raw_path: Cow<'a, str>,
     /// The query as the client sent it.
@@ -142,6 +146,7 @@ impl<'a> GatewayRequest<'a> {
             root_segments: target.root_segments,
             freshness: target.freshness,
             content_path: normalised(content_path),
+            address: Address::of(content_path),
             raw_path: normalised(raw_path),
             query: parts.uri.query(),
             ends_with_slash: raw_path.ends_with('/'),
@@ -171,7 +176,7 @@ impl<'a> GatewayRequest<'a> {
     /// The namespace and the ID or name of the root, as the client wrote it.
     pub(super) fn root(&self) -> (Namespace, &str) {
         let namespace = Namespace::of_path(&self.content_path).unwrap_or(Namespace::Ipfs);
-        (namespace, self.content_path.split('/').nth(2).unwrap_or_default())
+        (namespace, parts(&self.content_path).nth(1).unwrap_or_default())
     }
 
     /// The links of a page about this content.
@@ -216,27 +221,6 @@ pub(super) fn check_service_worker(content_path: &str, headers: &HeaderMap) -> R
 pub(super) fn only_if_cached(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|directive| directive.trim() == "only-if-cached")
-}
-
-/// Reads `[/ipfs/]{cid}[/path]`. Percent-decodes each segment by itself, so that an encoded slash never becomes a separator.
-pub(crate) fn parse_path(raw: &str) -> Result<ContentPath> {
-    let mut segments = segments(raw, raw.strip_prefix("/ipfs/").unwrap_or(raw));
-    let root = segments.next().unwrap_or(Ok("".into()))?;
-    let root = parse_cid(&root).map_err(|e| Error::invalid(format!("invalid path {:?}: {e}", shown(raw))))?;
-    ContentPath::new(root, segments.map(|segment| segment.map(Into::into)).collect::<Result<_>>()?)
-}
-
-/// The names in `rest`, which is a part of the path `raw`, percent-decoded each by itself.
-pub(super) fn segments<'a>(raw: &'a str, rest: &'a str) -> impl Iterator<Item = Result<Cow<'a, str>>> {
-    rest.split('/').filter(|segment| !segment.is_empty()).map(move |segment| {
-        let decoded = percent_decode_str(segment).decode_utf8();
-        decoded.map_err(|_| Error::invalid(format!("invalid path {:?}: a segment is not UTF-8", shown(raw))))
-    })
-}
-
-/// As much of a path as a message shows.
-pub(super) fn shown(path: &str) -> String {
-    path.chars().take(256).collect()
 }
 
 fn format_by_name(name: &str) -> Result<Format> {

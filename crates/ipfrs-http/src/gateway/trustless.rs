@@ -1,5 +1,6 @@
 //! Hosts that serve only what a client can verify (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
 
+use super::path::parts;
 use super::request::{Format, Wanted};
 use crate::config::Namespace;
 
@@ -11,7 +12,7 @@ pub(super) const OFFER: &str = "this gateway serves only what can be verified: a
 /// Whether what is asked for proves itself. A block does not prove that a path leads to it, and a name is proved by its
 /// record only.
 pub(super) fn is_verifiable(wanted: &Wanted, content_path: &str) -> bool {
-    let names = content_path.split('/').filter(|name| !name.is_empty()).count();
+    let names = parts(content_path).count();
     match (Namespace::of_path(content_path), wanted.format) {
         (Some(Namespace::Ipfs), Format::Raw) => names == 2,
         (Some(Namespace::Ipfs), Format::Car) => true,

@@ -16,7 +16,7 @@ use super::refusal::Refusal;
 use crate::body::header_text;
 use crate::compression::Representation;
 use crate::gateway::payload::Payload;
-use crate::gateway::{conditional, content_type, disposition, range, request};
+use crate::gateway::{conditional, content_type, disposition, path, range};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
@@ -32,7 +32,7 @@ pub(super) async fn download(
 ) -> Response {
     let (parts, _) = request.into_parts();
     let answer = async {
-        let path = request::parse_path(uri.path().strip_prefix(PREFIX).unwrap_or_default())?;
+        let path = path::parse(uri.path().strip_prefix(PREFIX).unwrap_or_default())?;
         serve(&state, path, &parts).await
     };
     match answer.await {

@@ -1,0 +1,110 @@
+//! The address of content in the head of an answer: `Ipfs-Uri`, and `X-Ipfs-Path`, which it supersedes (IPIP-548).
+//!
+//! Both say what was asked for, before any name is resolved, and neither depends on how it was spelled.
+
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ipfrs_core::{Base, Cid, Result, cid_to_string, parse_cid};
+use ipfrs_node::NameRoot;
+use percent_encoding::utf8_percent_encode;
+
+use super::page::SEGMENT;
+use super::path::{decoded, ends_with_slash, names, split_root};
+use crate::config::Namespace;
+
+const IPFS_URI: HeaderName = HeaderName::from_static("ipfs-uri");
+const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
+
+/// Longer values need not be sent, and many clients and proxies take no longer line.
+const MAX_BYTES: usize = 8_192;
+
+/// The headers for one content path.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Address {
+    uri: Option<HeaderValue>,
+    path: Option<HeaderValue>,
+}
+
+impl Address {
+    /// The address that `content_path` has, encoded as in a URL. What is no content path has none.
+    pub(super) fn of(content_path: &str) -> Self {
+        Self::read(content_path).ok().flatten().unwrap_or_default()
+    }
+
+    /// Sets the headers of an answer about the content.
+    pub(super) fn tell(&self, headers: &mut HeaderMap) {
+        if let Some(uri) = &self.uri {
+            headers.insert(IPFS_URI, uri.clone());
+        }
+        if let Some(path) = &self.path {
+            headers.insert(X_IPFS_PATH, path.clone());
+        }
+    }
+
+    fn read(content_path: &str) -> Result<Option<Self>> {
+        let Some(namespace) = Namespace::of_path(content_path) else { return Ok(None) };
+        let (root, below) = split_root(&content_path[1 + namespace.as_str().len()..]);
+        let root = decoded(content_path, root)?;
+        let names = names(content_path, below)?;
+        let slash = if ends_with_slash(below) { "/" } else { "" };
+        let uri = authority(namespace, &root)?.map(|authority| {
+            let mut uri = format!("{}://{authority}", namespace.as_str());
+            for name in &names {
+                uri.push('/');
+                uri.extend(utf8_percent_encode(name, SEGMENT));
+            }
+            uri + slash
+        });
+        let mut path = format!("/{}/{root}", namespace.as_str());
+        for name in &names {
+            path.push('/');
+            path.push_str(name);
+        }
+        path.push_str(slash);
+        Ok(Some(Self { uri: uri.and_then(value), path: Some(path).filter(|path| is_safe(path)).and_then(value) }))
+    }
+}
+
+/// Adds `Ipfs-Uri` to a redirect or a failure, if it does not have it.
+pub(super) fn tell_of(content_path: &str, response: &mut Response) {
+    if response.status().is_success() || response.headers().contains_key(IPFS_URI) {
+        return;
+    }
+    if let Some(uri) = Address::of(content_path).uri {
+        response.headers_mut().insert(IPFS_URI, uri);
+    }
+}
+
+/// The root as the authority of a URI, in the one form that there is of it: a content ID in base 32, the name of a key in
+/// base 36, a domain with a dot (<https://specs.ipfs.tech/ipns-uri/>, "DNSLink name form").
+fn authority(namespace: Namespace, root: &str) -> Result<Option<String>> {
+    Ok(match namespace {
+        Namespace::Ipfs => {
+            let cid = parse_cid(root)?;
+            Some(cid_to_string(&Cid::new_v1(cid.codec(), *cid.hash()), Base::Base32Lower)?)
+        }
+        Namespace::Ipns => match NameRoot::parse(root)? {
+            NameRoot::Key(name) => Some(name.to_string()),
+            NameRoot::Domain(domain) => is_host_name(&domain).then_some(domain),
+        },
+    })
+}
+
+/// Whether a domain in ASCII is one that URIs have: letters, digits and inner hyphens, and a dot between them.
+fn is_host_name(domain: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_inner)
+    };
+    domain.contains('.') && domain.split('.').all(is_label)
+}
+
+/// Whether a path arrives as it is: in a header there are tabs, spaces and visible ASCII (RFC 9110, 5.5), and those at the
+/// end are cut off.
+fn is_safe(path: &str) -> bool {
+    path.bytes().all(|b| matches!(b, b'\t' | b' '..=b'~')) && !path.ends_with([' ', '\t'])
+}
+
+fn value(text: String) -> Option<HeaderValue> {
+    if text.len() > MAX_BYTES { None } else { HeaderValue::try_from(text).ok() }
+}

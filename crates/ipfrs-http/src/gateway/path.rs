@@ -1,0 +1,152 @@
+//! Content paths as URLs have them: `/ipfs/{cid}/...`, `/ipns/{name}/...`.
+//!
+//! What a path names does not depend on how it is spelled (path gateway specification, "Ipfs-Uri"): each segment is
+//! percent-decoded once, an encoded slash parts names as a slash does, nothing stands between two slashes, and `.` and `..` lead
+//! where they lead everywhere. They lead to no other root: on an origin of its own that would be somebody else's content.
+
+use std::borrow::Cow;
+
+use ipfrs_core::{Error, Result, parse_cid};
+use ipfrs_node::ContentPath;
+use percent_encoding::percent_decode_str;
+
+/// Reads `[/ipfs/]{cid}[/path]`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong with it.
+pub(crate) fn parse(raw: &str) -> Result<ContentPath> {
+    let (root, below) = split_root(raw.strip_prefix("/ipfs/").unwrap_or(raw));
+    let root = decoded(raw, root)?;
+    let root = parse_cid(&root).map_err(|e| Error::invalid(format!("invalid path {:?}: {e}", shown(raw))))?;
+    ContentPath::new(root, names(raw, below)?)
+}
+
+/// The root in what follows the namespace, and what follows the root, from its slash on. Both are encoded as they are there.
+pub(super) fn split_root(mut rest: &str) -> (&str, &str) {
+    while let Some((0, behind)) = find_slash(rest) {
+        rest = &rest[behind..];
+    }
+    rest.split_at(find_slash(rest).map_or(rest.len(), |(at, _)| at))
+}
+
+/// The names below a root, decoded; `below` is a part of the path `raw`.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for names that are not UTF-8, and for `..` beyond the root.
+pub(super) fn names(raw: &str, below: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for part in parts(below) {
+        match decoded(raw, part)? {
+            dot if dot == "." => {}
+            dots if dots == ".." => {
+                let beyond = || Error::invalid(format!("invalid path {:?}: it leads out of its root", shown(raw)));
+                names.pop().ok_or_else(beyond)?;
+            }
+            name => names.push(name.into_owned()),
+        }
+    }
+    Ok(names)
+}
+
+/// What stands between the slashes of a path, encoded as it is there.
+pub(super) fn parts(path: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(path);
+    let all = std::iter::from_fn(move || {
+        let path = rest?;
+        let (part, behind) = match find_slash(path) {
+            Some((at, behind)) => (&path[..at], Some(&path[behind..])),
+            None => (path, None),
+        };
+        rest = behind;
+        Some(part)
+    });
+    all.filter(|part| !part.is_empty())
+}
+
+/// One of the [`parts`] of the path `raw`, decoded.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is not UTF-8.
+pub(super) fn decoded<'a>(raw: &str, part: &'a str) -> Result<Cow<'a, str>> {
+    let decoded = percent_decode_str(part).decode_utf8();
+    decoded.map_err(|_| Error::invalid(format!("invalid path {:?}: a segment is not UTF-8", shown(raw))))
+}
+
+/// Whether a path ends with a slash.
+pub(super) fn ends_with_slash(path: &str) -> bool {
+    path.ends_with('/') || path.len().checked_sub(3).and_then(|at| path.get(at..)).is_some_and(is_encoded_slash)
+}
+
+/// Whether an entry of a directory is found by its name: no path has one with a slash in it, or one that is only dots.
+pub(super) fn has_name(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains('/')
+}
+
+/// As much of a path as a message shows.
+pub(super) fn shown(path: &str) -> String {
+    path.chars().take(256).collect()
+}
+
+/// Where the first slash stands, and what is behind it begins.
+fn find_slash(path: &str) -> Option<(usize, usize)> {
+    path.bytes().enumerate().find_map(|(at, byte)| match byte {
+        b'/' => Some((at, at + 1)),
+        b'%' if path.get(at..at + 3).is_some_and(is_encoded_slash) => Some((at, at + 3)),
+        _ => None,
+    })
+}
+
+fn is_encoded_slash(text: &str) -> bool {
+    text.eq_ignore_ascii_case("%2f")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_depend_on_how_they_are_spelled() {
+        for (below, expected) in [
+            ("", &[][..]),
+            ("/", &[]),
+            ("/a/b", &["a", "b"]),
+            ("//a///b/", &["a", "b"]),
+            ("/a%2Fb%2f%2Fc", &["a", "b", "c"]),
+            ("%2Fa", &["a"]),
+            ("/a/./b/../c", &["a", "c"]),
+            ("/a%2F..%2Fplain%2Etxt", &["plain.txt"]),
+            ("/%2e/%2E%2e", &["!"]),
+            ("/a/../..", &["!"]),
+            ("/a%2F..%2F..%2Fb", &["!"]),
+            ("/%252F/%252E%252E/%2", &["%2F", "%2E%2E", "%2"]),
+            ("/.../..a/a..", &["...", "..a", "a.."]),
+            ("/%C3%BC/\u{fc}", &["\u{fc}", "\u{fc}"]),
+            ("/%\u{fc}%2F%%2F", &["%\u{fc}", "%"]),
+            ("/%FF", &["!"]),
+        ] {
+            let names = names(below, below).unwrap_or_else(|_| vec!["!".to_owned()]);
+            assert_eq!(names, expected, "{below}");
+        }
+    }
+
+    #[test]
+    fn roots_end_at_the_first_slash_however_it_is_written() {
+        for (rest, root, below) in [
+            ("x", "x", ""),
+            ("x/", "x", "/"),
+            ("x/y/z", "x", "/y/z"),
+            ("x%2fy/z", "x", "%2fy/z"),
+            ("//x/y", "x", "/y"),
+            ("%2F/x", "x", ""),
+            ("", "", ""),
+            ("..%2Fx", "..", "%2Fx"),
+        ] {
+            assert_eq!(split_root(rest), (root, below), "{rest}");
+        }
+        for (path, ends) in
+            [("/a", false), ("/a/", true), ("/a%2F", true), ("/a%2f", true), ("2F", false), ("é2F", false)]
+        {
+            assert_eq!(ends_with_slash(path), ends, "{path}");
+        }
+    }
+}
