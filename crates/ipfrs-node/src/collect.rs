@@ -57,23 +57,36 @@ impl Node {
     /// Deletes every block that no pin leads to, and gives its space back. `events` is told in turn; the work waits for
     /// whoever listens, and goes on when nobody does. Dropping the future ends the collection between two batches.
     ///
+    /// Where the pins were missing beside blocks that were there, only `force` collects, and says that the pins of now are
+    /// all that there are.
+    ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] when a collection is under way, or when imports that are under way have written too much;
+    /// [`ErrorKind::Conflict`] when a collection is under way, when imports that are under way have written too much, and
+    /// without `force` when pins may be missing;
     /// [`ErrorKind::NotFound`] or another kind when a block below a pin is missing or malformed, with the block and the
     /// pin: nothing is deleted then, because what is below that block is not known.
-    pub async fn collect(&self, events: Sender<Collecting>) -> Result<Collected> {
+    pub async fn collect(&self, force: bool, events: Sender<Collecting>) -> Result<Collected> {
         self.check_writable()?;
         let under_way = || Error::new(ErrorKind::Conflict, "a collection is under way: wait until it has ended");
         let _turn = self.inner.collecting.try_lock().map_err(|_| under_way())?;
         let metrics = &self.inner.metrics.collections;
         let _running = metrics.running();
         let start = Instant::now();
-        let collected = self.mark_and_sweep(&events).await;
+        let collected = self.mark_and_sweep(force, &events).await;
         metrics.ended(start.elapsed(), collected.is_ok());
         collected.map(|collected| Collected { duration: start.elapsed(), ..collected })
     }
 
-    async fn mark_and_sweep(&self, events: &Sender<Collecting>) -> Result<Collected> {
+    async fn mark_and_sweep(&self, force: bool, events: &Sender<Collecting>) -> Result<Collected> {
+        let are_lost = self.inner.pins.are_lost().await?;
+        if are_lost && !force {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "cannot collect: the store had blocks when its pins (pins.redb) were made, so what was pinned before is not \
+                 known (nothing was removed; stop, and put pins.redb back from a copy; or pin what is to stay, and collect \
+                 with force: `repo gc --force`)",
+            ));
+        }
         let lease = self.inner.protection.lease_of_all();
         self.inner.protection.check()?;
         let faults = self.faults();
@@ -83,6 +96,9 @@ impl Node {
                 "cannot collect: a pack was truncated while its blocks were read, so what pins lead to is not known \
                  (nothing was removed; restore the pack from a copy, or restart to go on without what is lost)",
             ));
+        }
+        if are_lost {
+            self.inner.pins.accept_loss().await?;
         }
         let mut collected = Collected { kept, ..Collected::default() };
         self.sweep(marks, lease, &mut collected, events).await?;

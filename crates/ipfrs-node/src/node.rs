@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use futures::StreamExt;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_store::{BlockStore, Engine, Mappings, MemoryStore, PackOptions, PackStore, Pins, Stats, StoreConfig};
 use ipfrs_stream::Bandwidth;
@@ -124,7 +125,10 @@ impl Node {
                     };
                     // The store first: its lock is that of the pins as well.
                     let pack = PackStore::open(&dir, options)?;
-                    let pins = open_pins(&dir, read_only, pack.is_empty())?;
+                    let pins = match read_only {
+                        true => Pins::open_read_only(&dir)?,
+                        false => Pins::open(&dir, !pack.is_empty())?,
+                    };
                     (Some(pack), pins)
                 }
             };
@@ -136,15 +140,15 @@ impl Node {
             Ok(Opened { engine, pack, pins, repo, verify_on_read, read_only })
         });
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        Self::assemble(opened, config, metrics, denylists)
+        Self::assemble(opened, config, metrics, denylists).await
     }
 
     /// A node over an engine of the caller's own, which keeps the contracts of [`BlockStore`]. The repo at `repo`, which is
     /// made where it does not exist, holds everything but the blocks: pins, the key, unfinished uploads.
     ///
     /// # Errors
-    /// What the file system says, with the path; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when another process has
-    /// the pins.
+    /// What the file system and the engine say, with the path; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when another
+    /// process has the pins.
     pub async fn over(
         engine: Arc<dyn BlockStore>,
         repo: &Path,
@@ -154,23 +158,31 @@ impl Node {
         config.validate()?;
         let metrics = Metrics::register(registry)?;
         let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
+        let has_blocks = engine.iterate().next().await.transpose()?.is_some();
         let path = repo.to_owned();
         let opened = tokio::task::spawn_blocking(move || {
             make_repo(&path)?;
-            let (pins, repo) = (Pins::open(&path)?, Repo::open(&path, false)?);
+            let (pins, repo) = (Pins::open(&path, has_blocks)?, Repo::open(&path, false)?);
             Ok(Opened { engine, pack: None, pins, repo, verify_on_read: false, read_only: false })
         });
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
-        Self::assemble(opened, config, metrics, denylists)
+        Self::assemble(opened, config, metrics, denylists).await
     }
 
-    fn assemble(
+    async fn assemble(
         opened: Opened,
         config: NodeConfig,
         metrics: Metrics,
         denylists: Option<Denylists>,
     ) -> Result<Self> {
         let Opened { engine, pack, pins, repo, verify_on_read, read_only } = opened;
+        if pins.are_lost().await? {
+            tracing::warn!(
+                repo = %repo.path.display(),
+                "the store had blocks when its pins (pins.redb) were made, so that older ones may be missing: put pins.redb \
+                 back from a copy, or pin what is to stay; nothing is collected but with `repo gc --force`"
+            );
+        }
         let Repo { path: repo, identity } = repo;
         let patience = Patience::new(config.retrieval.timeout, &metrics.refusals);
         let protection = Protection::default();
@@ -395,21 +407,6 @@ impl Repo {
 
 fn make_repo(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))
-}
-
-/// Opens the pins beside a store in `dir`.
-fn open_pins(dir: &Path, read_only: bool, is_empty: bool) -> Result<Pins> {
-    if read_only {
-        return Pins::open_read_only(dir);
-    }
-    if !is_empty && !Pins::exist(dir) {
-        tracing::warn!(
-            store = %dir.display(),
-            "the store has blocks, but no pins are beside it: a collection would remove everything; put pins.redb back, \
-             or pin what is to stay"
-        );
-    }
-    Pins::open(dir)
 }
 
 /// Room in memory for the body of a request; see [`Node::room`].

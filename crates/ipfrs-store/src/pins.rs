@@ -122,20 +122,16 @@ struct Waiting {
 
 impl Pins {
     /// Opens the pins of the store in `dir`, which the caller holds the lock of; makes them where there are none. Reads
-    /// all of them once: pins that were lost would be blocks that are lost at the next collection. Waits for the disk.
+    /// all of them once: pins that were lost would be blocks that are lost at the next collection. `has_blocks` says whether
+    /// the store holds any: where pins are made beside blocks, what was pinned before [is lost](Self::are_lost). Waits for the
+    /// disk.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] when the file is there and is not whole, with the remedy; [`ErrorKind::Unsupported`] for
     /// the format of a newer version; else what the file system says.
-    pub fn open(dir: &Path) -> Result<Self> {
+    pub fn open(dir: &Path, has_blocks: bool) -> Result<Self> {
         let path = dir.join(FILE);
-        Table::open(&path, Access::ReadWrite).map(|table| Self::new(table, Place::File(path)))
-    }
-
-    /// Whether pins have been kept in the store's directory before.
-    #[must_use]
-    pub fn exist(dir: &Path) -> bool {
-        dir.join(FILE).exists()
+        Table::open(&path, Access::ReadWrite, has_blocks).map(|table| Self::new(table, Place::File(path)))
     }
 
     /// The same without changing anything on the disk: changes of pins are refused.
@@ -144,7 +140,7 @@ impl Pins {
     /// As [`open`](Self::open).
     pub fn open_read_only(dir: &Path) -> Result<Self> {
         let path = dir.join(FILE);
-        Table::open(&path, Access::ReadOnly).map(|table| Self::new(table, Place::ReadOnly(path)))
+        Table::open(&path, Access::ReadOnly, false).map(|table| Self::new(table, Place::ReadOnly(path)))
     }
 
     /// Pins that are gone when the process ends, for a store of which that is true as well.
@@ -234,6 +230,23 @@ impl Pins {
         self.read(Table::count).await
     }
 
+    /// Whether the pins were made beside blocks that were there before them, and nobody has [accepted](Self::accept_loss)
+    /// that since: then something may be missing that was pinned.
+    ///
+    /// # Errors
+    /// When the pins cannot be read.
+    pub async fn are_lost(&self) -> Result<bool> {
+        self.read(Table::are_lost).await
+    }
+
+    /// From now on what is pinned here is all that is to stay. Returns once that is durable.
+    ///
+    /// # Errors
+    /// When the pins cannot be written.
+    pub async fn accept_loss(&self) -> Result<()> {
+        self.read(Table::accept_loss).await
+    }
+
     /// Lets the file go. What is asked afterwards is [`Unavailable`](ErrorKind::Unavailable).
     ///
     /// # Errors
@@ -320,7 +333,7 @@ impl Inner {
         if let (Place::File(path), Some(failed)) = (&self.place, table.take()) {
             // Its lock must be free first.
             drop(failed);
-            match Table::open(path, Access::ReadWrite) {
+            match Table::open(path, Access::ReadWrite, true) {
                 Ok(opened) => *table = Some(opened),
                 Err(error) => tracing::error!(%error, "the pins are out of reach until the next start"),
             }

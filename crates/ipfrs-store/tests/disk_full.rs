@@ -156,7 +156,7 @@ fn compaction_on_a_full_disk_removes_what_needs_no_room_and_loses_nothing() {
 #[tokio::test]
 async fn child_whose_pins_cannot_grow() {
     let Some(dir) = child_dir() else { return };
-    let pins = Pins::open(&dir).unwrap();
+    let pins = Pins::open(&dir, false).unwrap();
     let many = || (0..20_000).map(|_| Pin::recursive(*random_block(40).cid())).collect::<Vec<_>>();
     let kept = many();
     pins.insert_many(kept.clone()).await.unwrap();
@@ -173,7 +173,7 @@ async fn child_whose_pins_cannot_grow() {
     limit_files_to(None);
     pins.insert_many(many()).await.unwrap();
     pins.close().await.unwrap();
-    let pins = Pins::open(&dir).unwrap();
+    let pins = Pins::open(&dir, false).unwrap();
     assert_eq!(pins.count().await.unwrap(), pinned + 20_000);
     let found = pins.get_many(kept.iter().map(|pin| pin.cid).collect()).await.unwrap();
     assert_eq!(found.into_iter().flatten().collect::<Vec<_>>(), kept);

@@ -26,6 +26,9 @@ pub(crate) struct RepoGcArgs {
     /// Print only the summary
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) silent: bool,
+    /// Collect although pins were lost: what nothing pins now is gone
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Show how far it is [default: when standard error is a terminal, without --json and --quiet]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,

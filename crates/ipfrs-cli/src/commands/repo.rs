@@ -49,7 +49,7 @@ struct GcSummary {
 async fn gc(api: &Api, args: &RepoGcArgs, out: &mut Output) -> Result<()> {
     let watched = Watched { wanted: args.progress, is_silent: args.quiet || out.is_json() };
     let mut bars = GcBars::new(watched);
-    let query = Query::new().with("silent", args.silent).with("progress", true);
+    let query = Query::new().with("silent", args.silent).with("force", args.force).with("progress", true);
     let mut answer = api.call("repo/gc", query, None).await?;
     while let Some(line) = answer.next_object::<GcLine>().await? {
         match line {

@@ -88,12 +88,14 @@ struct GcSummary {
     seconds: f64,
 }
 
-/// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=]`: removes what no pin leads to. A line for each block that is
-/// gone, unless `silent`; with `progress` also how far it is, and a summary.
+/// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=][&force=]`: removes what no pin leads to. A line for each block
+/// that is gone, unless `silent`; with `progress` also how far it is, and a summary. `force` collects where pins may have
+/// been lost.
 pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
     let silent = args.bool("silent")?.unwrap_or(false);
     let progress = args.bool("progress")?.unwrap_or(false);
     let stream_errors = args.bool("stream-errors")?.unwrap_or(false);
+    let force = args.bool("force")?.unwrap_or(false);
     let render = args.render;
     working::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
@@ -104,7 +106,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
             Ok::<_, Error>(())
         };
         // A client that is told nothing more ends the collection.
-        let (collected, ()) = futures::try_join!(async { Ok(state.node.collect(sender).await) }, telling)?;
+        let (collected, ()) = futures::try_join!(async { Ok(state.node.collect(force, sender).await) }, telling)?;
         let collected = match collected {
             Ok(collected) => collected,
             Err(e) if stream_errors => {

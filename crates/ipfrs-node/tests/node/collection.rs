@@ -33,7 +33,32 @@ async fn open(repo: &tempfile::TempDir) -> Node {
 
 async fn collect(node: &Node) -> Result<Collected> {
     let (events, _) = mpsc::channel(1);
-    node.collect(events).await
+    node.collect(false, events).await
+}
+
+#[tokio::test]
+async fn pins_that_were_lost_are_no_reason_to_remove_everything() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo).await;
+    let (kept, _) = node.put_block(put(codec::RAW, "kept")).await.unwrap();
+    let (other, _) = node.put_block(put(codec::RAW, "other")).await.unwrap();
+    node.close().await.unwrap();
+    std::fs::remove_file(repo.path().join("pins.redb")).unwrap();
+    // A restart, and pins that are made meanwhile, change nothing.
+    for _ in 0..2 {
+        let node = open(&repo).await;
+        node.pin(&[path(kept)], &PinOptions::default(), |_| {}).await.unwrap();
+        let error = collect(&node).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Conflict && error.message().contains("repo gc --force"), "{error}");
+        assert_eq!(node.get_block(&other).await.unwrap(), "other");
+        node.close().await.unwrap();
+    }
+    let node = open(&repo).await;
+    let (events, _) = mpsc::channel(1);
+    assert_eq!(node.collect(true, events).await.unwrap().removed, 1);
+    assert_eq!(node.get_block(&kept).await.unwrap(), "kept");
+    node.put_block(put(codec::RAW, "another")).await.unwrap();
+    assert_eq!(collect(&node).await.unwrap().removed, 1, "it was accepted that they are lost");
 }
 
 fn path(cid: Cid) -> ContentPath {
@@ -255,7 +280,7 @@ async fn one_collection_runs_at_a_time_and_one_that_is_dropped_makes_room() {
         Thing { files: vec![vec![number]] }.add(&node, true).await.unwrap();
     }
     let (events, mut received) = mpsc::channel(1);
-    let mut first: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(node.collect(events));
+    let mut first: std::pin::Pin<Box<dyn Future<Output = _> + Send>> = Box::pin(node.collect(false, events));
     let begun = async { assert_eq!(received.recv().await, Some(Collecting::Marked(0))) };
     tokio::select! {
         _ = &mut first => panic!("it waits for whoever listens"),

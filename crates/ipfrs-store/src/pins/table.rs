@@ -2,7 +2,8 @@
 //!
 //! Table `pins`: the CID as a v1 in binary leads to a record, `mode | version | check | name`: one byte, 1 for direct and
 //! 2 for recursive; one byte, the version of the CID as it was given; the first 8 bytes of the sha2-256 of key, mode,
-//! version and name; the name in UTF-8. Table `meta`: `format`.
+//! version and name; the name in UTF-8. Table `meta`: `format`; `lost`, which is there while it is not known what was pinned
+//! before the file was made.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,6 +23,9 @@ use crate::overlay::Overlay;
 
 const PINS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pins");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+
+/// The entry of `meta` that says that pins may have been lost.
+const LOST: &str = "lost";
 
 /// Number of the tables' format.
 const FORMAT: u64 = 1;
@@ -61,15 +65,16 @@ pub(super) struct Table {
 type Plan = HashMap<Vec<u8>, Option<Pin>>;
 
 impl Table {
-    pub(super) fn open(path: &Path, access: Access) -> Result<Self> {
+    /// `has_blocks` says whether there are blocks: where no file is beside them, theirs was lost.
+    pub(super) fn open(path: &Path, access: Access, has_blocks: bool) -> Result<Self> {
         let io = |action: &str, e| Error::io(format_args!("cannot {action} the pins {}", path.display()), e);
         let is_there = path.try_exists().map_err(|e| io("look for", e))?;
         if access == Access::ReadOnly {
             let overlay = Overlay::open(path).map_err(|e| io("open", e))?;
-            return Self::load(overlay, path, if is_there { Contents::Existing } else { Contents::New });
+            return Self::load(overlay, path, if is_there { Contents::Existing } else { Contents::new(has_blocks) });
         }
         if !is_there {
-            create(path)?;
+            create(path, Contents::new(has_blocks))?;
         }
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(|e| io("open", e))?;
         if file.metadata().map_err(|e| io("look at", e))?.len() == 0 {
@@ -90,8 +95,8 @@ impl Table {
         let loaded = catch_unwind(AssertUnwindSafe(|| {
             let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(file);
             let table = Self { database: database?, place: place.clone() };
-            if contents == Contents::New {
-                table.prepare()?;
+            if contents != Contents::Existing {
+                table.prepare(contents == Contents::Lost)?;
             }
             let format = table.database.begin_read()?.open_table(META)?.get("format")?.map(|format| format.value());
             Ok::<_, redb::Error>((table, format))
@@ -126,10 +131,13 @@ impl Table {
         }
     }
 
-    fn prepare(&self) -> Result<(), redb::Error> {
+    fn prepare(&self, are_lost: bool) -> Result<(), redb::Error> {
         let write = self.database.begin_write()?;
         write.open_table(PINS)?;
         write.open_table(META)?.insert("format", FORMAT)?;
+        if are_lost {
+            write.open_table(META)?.insert(LOST, 1)?;
+        }
         Ok(write.commit()?)
     }
 
@@ -210,6 +218,22 @@ impl Table {
         Ok(pins)
     }
 
+    pub(super) fn are_lost(&self) -> Result<bool> {
+        let lost =
+            || -> Result<_, redb::Error> { Ok(self.database.begin_read()?.open_table(META)?.get(LOST)?.is_some()) };
+        lost().map_err(|e| failed("read", &self.place, e))
+    }
+
+    pub(super) fn accept_loss(&self) -> Result<()> {
+        let accept = || -> Result<_, redb::Error> {
+            let mut write = self.database.begin_write()?;
+            write.set_durability(Durability::Immediate)?;
+            write.open_table(META)?.remove(LOST)?;
+            Ok(write.commit()?)
+        };
+        accept().map_err(|e| failed("write", &self.place, e))
+    }
+
     pub(super) fn count(&self) -> Result<u64> {
         let count = || -> Result<_, redb::Error> { Ok(self.database.begin_read()?.open_table(PINS)?.len()?) };
         count().map_err(|e| failed("read", &self.place, e))
@@ -220,16 +244,26 @@ impl Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contents {
     Existing,
+    /// Nothing was pinned before.
     New,
+    /// What was pinned before is not known.
+    Lost,
+}
+
+impl Contents {
+    /// Of a file that is made now.
+    fn new(has_blocks: bool) -> Self {
+        if has_blocks { Self::Lost } else { Self::New }
+    }
 }
 
 /// Makes an empty file and moves it into its place: half of one must not look like damage, nor damage like half of one.
-fn create(path: &Path) -> Result<()> {
+fn create(path: &Path, contents: Contents) -> Result<()> {
     let draft = path.with_extension("redb.new");
     let io = |e: io::Error| Error::io(format_args!("cannot make the pins {}", draft.display()), e);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&draft).map_err(io)?;
     let file = FileBackend::new(file).map_err(|e| failed("make", &draft.display().to_string(), e.into()))?;
-    drop(Table::load(file, &draft, Contents::New)?);
+    drop(Table::load(file, &draft, contents)?);
     fs::rename(&draft, path).map_err(io)?;
     let dir = path.parent().unwrap_or(Path::new("."));
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io)
@@ -345,7 +379,7 @@ fn is_damage(error: &io::Error) -> bool {
 fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
     Error::corrupt(format!(
         "the pins in {} cannot be read: {why}. Put the file back from a copy. Without one, move it away, start again, and \
-         pin what is to stay before anything is collected: no pin of it is known then",
+         pin what is to stay: nothing is collected then until you say so",
         path.display()
     ))
 }

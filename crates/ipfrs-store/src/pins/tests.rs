@@ -64,7 +64,7 @@ async fn versions_of_a_cid_are_one_pin_and_codecs_are_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_many_callers_were_told_is_there_after_a_restart() {
     let dir = tempdir().unwrap();
-    let pins = Pins::open(dir.path()).unwrap();
+    let pins = Pins::open(dir.path(), false).unwrap();
     let callers: Vec<_> = (0..PAGE_PINS + 500)
         .map(|n| {
             let pins = pins.clone();
@@ -82,13 +82,13 @@ async fn what_many_callers_were_told_is_there_after_a_restart() {
     assert_eq!(all(&read_only).await, before);
     assert_eq!(read_only.remove_many(vec![before[0].cid], true).await.unwrap_err().kind(), ErrorKind::Forbidden);
     read_only.close().await.unwrap();
-    assert_eq!(all(&Pins::open(dir.path()).unwrap()).await, before);
+    assert_eq!(all(&Pins::open(dir.path(), false).unwrap()).await, before);
 }
 
 #[tokio::test]
 async fn damage_never_looks_like_fewer_pins() {
     let dir = tempdir().unwrap();
-    let pins = Pins::open(dir.path()).unwrap();
+    let pins = Pins::open(dir.path(), false).unwrap();
     pins.insert_many((0..200).map(|n| named(&n.to_string(), PinMode::Recursive, "name")).collect()).await.unwrap();
     let whole = all(&pins).await;
     pins.close().await.unwrap();
@@ -97,7 +97,7 @@ async fn damage_never_looks_like_fewer_pins() {
     let refused = std::cell::Cell::new(0);
     let judge = async |bytes: &[u8], what: &str| {
         std::fs::write(&path, bytes).unwrap();
-        match Pins::open(dir.path()) {
+        match Pins::open(dir.path(), false) {
             Ok(pins) => {
                 assert_eq!(all(&pins).await, whole, "{what}");
                 pins.close().await.unwrap();
