@@ -58,7 +58,9 @@ pub use keystore::{KeyFormat, NamedKey, export_key};
 pub use limits::{Limit, RetrievalConfig};
 pub use listing::{Listed, ListedKind};
 pub use metrics::CacheMeter;
-pub use names::{DnsConfig, IpnsConfig, Link, NameRoot, PublishOptions, PublishedName, ResolvedName, ResolverList};
+pub use names::{
+    Answers, DnsConfig, IpnsConfig, Link, NameRoot, PublishOptions, PublishedName, ResolvedName, ResolverList,
+};
 pub use node::{Node, Room};
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use path::ContentPath;

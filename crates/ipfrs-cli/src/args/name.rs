@@ -59,8 +59,8 @@ pub(crate) struct NameResolveArgs {
     /// Follow names that lead to names; --recursive=false prints where the first one leads [default: true]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recursive: Option<bool>,
-    /// For scripts that were written for Kubo: what is published here holds at once
-    #[arg(short, long, hide = true)]
+    /// Ask DNS again, whatever it answered before
+    #[arg(short, long)]
     pub(crate) nocache: bool,
 }
 

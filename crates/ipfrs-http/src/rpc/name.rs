@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{MAX_RECORD_BYTES, Name, NameRoot, Node, PublishOptions, Record};
+use ipfrs_node::{Answers, MAX_RECORD_BYTES, Name, NameRoot, Node, PublishOptions, Record};
 use serde::Serialize;
 
 use super::args::Args;
@@ -65,8 +65,8 @@ pub(super) struct ResolvedPath {
     pub(super) path: String,
 }
 
-/// `name/resolve[?arg=name][&recursive=][&stream=]`: where a name leads; the node's own without one. The answer from a key's
-/// record is never an old one, so `nocache` changes nothing there; the network is not asked, so neither do `dht-*`.
+/// `name/resolve[?arg=name][&recursive=][&stream=][&nocache=]`: where a name leads; the node's own without one. With `nocache`
+/// DNS is asked again; the answer from a key's record is never an old one. The network is not asked, so `dht-*` change nothing.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     time(&args, "dht-timeout")?;
     let own = state.node.identity().name().to_string();
@@ -78,10 +78,11 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
         }
         None => text,
     };
+    let answers = if args.bool("nocache")?.unwrap_or(false) { Answers::New } else { Answers::Kept };
     let path = if args.bool("recursive")?.unwrap_or(true) {
-        state.node.content_path(&format!("/ipns/{name}")).await?.to_string()
+        state.node.content_path_as(&format!("/ipns/{name}"), answers).await?.to_string()
     } else {
-        one_step(&state.node, name).await?
+        one_step(&state.node, name, answers).await?
     };
     let resolved = ResolvedPath { path };
     if args.bool("stream")?.unwrap_or(false) {
@@ -91,9 +92,9 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
 }
 
 /// Where a name leads by itself, with what stands behind it.
-pub(super) async fn one_step(node: &Node, name: &str) -> Result<String> {
+pub(super) async fn one_step(node: &Node, name: &str, answers: Answers) -> Result<String> {
     let (name, below) = name.split_once('/').unwrap_or((name, ""));
-    let target = node.resolve_name_once(&NameRoot::parse(name)?).await?;
+    let target = node.resolve_name_once(&NameRoot::parse(name)?, answers).await?;
     Ok(if below.is_empty() { target } else { format!("{target}/{below}") })
 }
 

@@ -1,6 +1,7 @@
 //! `resolve`: what a path or a name leads to, in one word.
 
 use axum::extract::State;
+use ipfrs_node::Answers;
 
 use super::args::Args;
 use super::name::{ResolvedPath, one_step};
@@ -13,7 +14,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
     let text = args.one("name")?;
     let is_recursive = args.bool("recursive")?.unwrap_or(true);
     if !is_recursive && let Some(name) = text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) {
-        return Ok(output::object(ResolvedPath { path: one_step(&state.node, name).await? }));
+        return Ok(output::object(ResolvedPath { path: one_step(&state.node, name, Answers::Kept).await? }));
     }
     let found = state.node.resolve_dag(state.node.content_path(text).await?).await?;
     let below: String = found.remainder.iter().map(|segment| format!("/{segment}")).collect();

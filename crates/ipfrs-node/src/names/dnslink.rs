@@ -33,6 +33,16 @@ const FAILURE_TTL: Duration = Duration::from_secs(3);
 /// What an answer takes in memory, about.
 const ENTRY_BYTES: i64 = 384;
 
+/// Which answers of DNS serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Answers {
+    /// Also those that are kept from before, for as long as they hold.
+    #[default]
+    Kept,
+    /// New ones only. They are kept for others.
+    New,
+}
+
 /// Where a domain leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
@@ -115,7 +125,7 @@ impl Dnslink {
     ///
     /// # Errors
     /// As [`Node::dnslink`].
-    pub(crate) async fn lookup(&self, domain: &str) -> Result<Option<Link>> {
+    pub(crate) async fn lookup(&self, domain: &str, answers: Answers) -> Result<Option<Link>> {
         if domain::is_address(domain) {
             return Ok(None);
         }
@@ -124,6 +134,10 @@ impl Dnslink {
             return Ok(Some(Link { target: target.clone(), ttl: CONFIGURED_TTL }));
         }
         let Some(upstreams) = self.upstreams_of(&domain) else { return Ok(None) };
+        if answers == Answers::New {
+            // Not the place of one that is on its way: that one is new.
+            drop(self.answers.remove_if(&domain, |_| true));
+        }
         if let Some(answer) = self.answers.get(&domain).filter(|answer| answer.holds()) {
             self.metrics.answers.hits.inc();
             return answer.link();
@@ -234,6 +248,6 @@ impl Node {
     /// [`ErrorKind::InvalidInput`] for what is no domain name; [`ErrorKind::Timeout`] and [`ErrorKind::Unavailable`] where
     /// no resolver answers, with the domain and the resolver.
     pub async fn dnslink(&self, domain: &str) -> Result<Option<Link>> {
-        self.inner.dnslink.lookup(domain).await
+        self.inner.dnslink.lookup(domain, Answers::Kept).await
     }
 }

@@ -18,7 +18,7 @@ use ipfrs_ipns::Name;
 
 pub use config::IpnsConfig;
 use dnslink::ascii_domain;
-pub use dnslink::{DnsConfig, Link, ResolverList};
+pub use dnslink::{Answers, DnsConfig, Link, ResolverList};
 pub(crate) use metrics::NameMetrics;
 pub use publish::{PublishOptions, PublishedName};
 pub(crate) use record::Names;
@@ -84,7 +84,12 @@ impl Node {
     /// [`ErrorKind::Unresolvable`] says which name on the way has no valid record or no DNSLink, leads to no content
     /// path, or leads back to itself; else as [`Self::ipns_record`] and [`Self::dnslink`].
     pub async fn resolve_name(&self, name: &NameRoot) -> Result<ResolvedName> {
-        let resolved = self.follow_name(name).await;
+        self.resolve_name_as(name, Answers::Kept).await
+    }
+
+    /// As [`Self::resolve_name`], with what `answers` of DNS may be used.
+    async fn resolve_name_as(&self, name: &NameRoot, answers: Answers) -> Result<ResolvedName> {
+        let resolved = self.follow_name(name, answers).await;
         self.inner.metrics.names.resolved(name.kind(), resolved.as_ref().err());
         resolved.map_err(|e| {
             Error::new(e.kind(), format!("failed to resolve /ipns/{name}: {}", e.message())).with_source(e)
@@ -95,9 +100,9 @@ impl Node {
     ///
     /// # Errors
     /// As [`Self::resolve_name`].
-    pub async fn resolve_name_once(&self, name: &NameRoot) -> Result<String> {
+    pub async fn resolve_name_once(&self, name: &NameRoot, answers: Answers) -> Result<String> {
         self.check_name(name, &[])?;
-        Ok(self.name_step(name).await?.0.to_string())
+        Ok(self.name_step(name, answers).await?.0.to_string())
     }
 
     /// The content path that `text` stands for: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or
@@ -106,6 +111,14 @@ impl Node {
     /// # Errors
     /// As [`ContentPath::parse`], [`NameRoot::parse`] and [`Self::resolve_name`].
     pub async fn content_path(&self, text: &str) -> Result<ContentPath> {
+        self.content_path_as(text, Answers::Kept).await
+    }
+
+    /// As [`Self::content_path`], with what `answers` of DNS may be used.
+    ///
+    /// # Errors
+    /// As [`Self::content_path`].
+    pub async fn content_path_as(&self, text: &str, answers: Answers) -> Result<ContentPath> {
         let Some(rest) = text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) else {
             return ContentPath::parse(text);
         };
@@ -115,12 +128,12 @@ impl Node {
             .map_err(|e| Error::new(e.kind(), format!("invalid path {text:?}: {}", e.message())))?;
         let below: Vec<_> = segments.map(str::to_owned).collect();
         self.check_name(&name, &below)?;
-        let resolved = self.resolve_name(&name).await?.path;
+        let resolved = self.resolve_name_as(&name, answers).await?.path;
         let below = resolved.segments().iter().cloned().chain(below);
         ContentPath::new(*resolved.root(), below.collect())
     }
 
-    async fn follow_name(&self, root: &NameRoot) -> Result<ResolvedName> {
+    async fn follow_name(&self, root: &NameRoot, answers: Answers) -> Result<ResolvedName> {
         let mut passed: Vec<NameRoot> = Vec::new();
         // The names below where the next target ends.
         let mut below = Vec::new();
@@ -134,7 +147,7 @@ impl Node {
                 return Err(unresolvable(format!("it leads through more than {MAX_STEPS} names")));
             }
             self.check_name(&name, &below)?;
-            let (step, holds) = self.name_step(&name).await?;
+            let (step, holds) = self.name_step(&name, answers).await?;
             ttl = ttl.min(holds);
             let mut segments = step.segments;
             segments.append(&mut below);
@@ -150,7 +163,7 @@ impl Node {
     }
 
     /// Where a name leads by itself, and how long that holds.
-    async fn name_step(&self, name: &NameRoot) -> Result<(Target, Duration)> {
+    async fn name_step(&self, name: &NameRoot, answers: Answers) -> Result<(Target, Duration)> {
         let (target, ttl) = match name {
             NameRoot::Key(key) => {
                 let record = self.ipns_record(key).await.map_err(|e| match e.kind() {
@@ -161,7 +174,7 @@ impl Node {
                 (Target::of_value(record.value()), ttl)
             }
             NameRoot::Domain(domain) => {
-                let link = self.dnslink(domain).await?;
+                let link = self.inner.dnslink.lookup(domain, answers).await?;
                 let link = link.ok_or_else(|| unresolvable(format!("the domain {domain} has no DNSLink")))?;
                 (Target::parse(&link.target), link.ttl)
             }

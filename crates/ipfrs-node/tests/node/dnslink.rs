@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use ipfrs_core::ErrorKind;
-use ipfrs_node::{DnsConfig, Link, Node, NodeConfig, StoreConfig};
+use ipfrs_node::{Answers, DnsConfig, Link, NameRoot, Node, NodeConfig, StoreConfig};
 use ipfrs_store::Engine;
 use prometheus::{Encoder, Registry, TextEncoder};
 use serde_json::{Value, json};
@@ -78,6 +78,21 @@ async fn link_is_kept_for_the_ttl_of_its_record() {
     assert_eq!(resolving.metric("ipfrs_dnslink_lookups_total{outcome=\"found\"}"), 2);
     assert_eq!(resolving.metric("ipfrs_cache_hits_total{cache=\"dnslink\"}"), 1);
     assert_eq!(resolving.metric("ipfrs_cache_misses_total{cache=\"dnslink\"}"), 2);
+}
+
+#[tokio::test]
+async fn dns_is_asked_again_for_those_who_want_no_kept_answer() {
+    let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 300))]).await;
+    let resolving = Resolving::through(&server).await;
+    let path = async |answers| resolving.node.content_path_as("/ipns/site.org/a", answers).await.unwrap().to_string();
+    assert_eq!(path(Answers::New).await, format!("{TARGET}/a"));
+    server.tell("_dnslink.site.org", Reply::link(&format!("{TARGET}/b"), 300));
+    assert_eq!(path(Answers::Kept).await, format!("{TARGET}/a"));
+    assert_eq!(path(Answers::New).await, format!("{TARGET}/b/a"));
+    let name = NameRoot::Domain("site.org".to_owned());
+    server.tell("_dnslink.site.org", Reply::link(TARGET, 300));
+    assert_eq!(resolving.node.resolve_name_once(&name, Answers::New).await.unwrap(), TARGET);
+    assert_eq!(path(Answers::Kept).await, format!("{TARGET}/a"), "others get the new answer as well");
 }
 
 #[tokio::test]
