@@ -2,7 +2,8 @@
 /// What AddFile is told before the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FileMetadata {
-    /// Name of the file, for `wrap_with_directory`.
+    /// Name of the file for `wrap_with_directory`, and of the pin: neither empty, "." nor "..", without slashes, at most 255
+    /// bytes. Left out: none.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// How content is cut into blocks: "unixfs-v0-2015" or "unixfs-v1-2025"; left out: `import.profile` of the configuration.
@@ -23,6 +24,13 @@ pub struct FileMetadata {
     /// Leave the file unpinned: the next collection of garbage removes it unless something else keeps it.
     #[prost(bool, tag = "7")]
     pub no_pin: bool,
+    /// Multihash name: "sha2-256" (the default), "blake3", "sha2-512" and so on.
+    #[prost(string, tag = "8")]
+    pub hash: ::prost::alloc::string::String,
+    /// Names the import, so that it can be watched at `/v1/progress/{operation_id}` of the gateway: letters, digits, "-", "\_"
+    /// and ".", at most 128. Left out: one is made.
+    #[prost(string, tag = "9")]
+    pub operation_id: ::prost::alloc::string::String,
 }
 /// A message of AddFile.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -53,9 +61,12 @@ pub struct AddFileResponse {
     /// Bytes of the file.
     #[prost(uint64, tag = "2")]
     pub size: u64,
-    /// Bytes of the DAG, with everything that is linked.
+    /// Blocks of its DAG, and of the directory; one that is linked twice counts twice.
     #[prost(uint64, tag = "3")]
-    pub dag_size: u64,
+    pub blocks: u64,
+    /// The ID of the import.
+    #[prost(string, tag = "4")]
+    pub operation_id: ::prost::alloc::string::String,
 }
 /// What GetFile asks for.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -63,10 +74,10 @@ pub struct GetFileRequest {
     /// The file.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// First byte.
+    /// First byte: at most the size of the file.
     #[prost(uint64, tag = "2")]
     pub offset: u64,
-    /// Most bytes; left out: to the end.
+    /// Most bytes; fewer come where the file ends before. Left out: to the end.
     #[prost(uint64, optional, tag = "3")]
     pub length: ::core::option::Option<u64>,
 }
@@ -86,10 +97,10 @@ pub struct ListDirectoryRequest {
     /// The directory.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// Most entries in the answer; 0 is 1,000, and more than 10,000 is 10,000.
+    /// Most entries in the answer; 0 is 1,000, and more than 10,000 is 10,000. Where names are long there are fewer.
     #[prost(uint32, tag = "2")]
     pub page_size: u32,
-    /// Where to go on: `next_page_token` of the page before.
+    /// Where to go on: `next_page_token` of the page before. It is good for the same directory only, for ever.
     #[prost(string, tag = "3")]
     pub page_token: ::prost::alloc::string::String,
 }
@@ -105,7 +116,7 @@ pub struct DirectoryEntry {
     /// What it is; unspecified where its block is not in the store.
     #[prost(enumeration = "FileType", tag = "3")]
     pub r#type: i32,
-    /// Bytes of a file; of others 0.
+    /// Bytes of a file; of directories and symlinks 0; what the link says of all below it where the type is not known.
     #[prost(uint64, tag = "4")]
     pub size: u64,
 }
@@ -138,7 +149,7 @@ pub struct GetFileInfoResponse {
     /// Bytes of a file; of others 0.
     #[prost(uint64, tag = "3")]
     pub size: u64,
-    /// Bytes of the DAG as its root says, with everything that is linked.
+    /// Bytes of the DAG with everything that is linked, as the root block claims.
     #[prost(uint64, tag = "4")]
     pub dag_size: u64,
     /// Links of the root block.
@@ -160,7 +171,7 @@ pub struct PinFileRequest {
     /// Pin the root block alone instead of all that it links to.
     #[prost(bool, tag = "2")]
     pub direct: bool,
-    /// A name for the pin.
+    /// A name for the pin; empty: that of a pin that is there stays.
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
 }
@@ -236,7 +247,8 @@ pub mod file_service_client {
     /// Files of any size, directories, and pins.
     ///
     /// A path is `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`. Errors are those of ipfrs.block.v1.BlockService; a
-    /// directory where a file is needed, and the other way round, is FAILED_PRECONDITION.
+    /// directory where a file is needed, and the other way round, is INVALID_ARGUMENT for the field `path`, and what is neither
+    /// UNIMPLEMENTED.
     #[derive(Debug, Clone)]
     pub struct FileServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -306,8 +318,8 @@ pub mod file_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Adds one file: first a message with its metadata, then its bytes in chunks of any size. The answer comes once every
-        /// block of it is durable. A stream that breaks off adds nothing that is pinned.
+        /// Adds one file: first a message with its metadata, then its bytes in chunks of any size up to 4 MiB. The answer comes
+        /// once every block of it is durable, and what is to be pinned is. A stream that breaks off adds nothing that is pinned.
         pub async fn add_file(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::AddFileRequest>,
@@ -332,7 +344,7 @@ pub mod file_service_client {
                 .insert(GrpcMethod::new("ipfrs.file.v1.FileService", "AddFile"));
             self.inner.client_streaming(req, path, codec).await
         }
-        /// The bytes of a file, or of a span of it, in order.
+        /// The bytes of a file, or of a span of it, in order, in pieces of at most 1 MiB.
         pub async fn get_file(
             &mut self,
             request: impl tonic::IntoRequest<super::GetFileRequest>,
@@ -472,8 +484,8 @@ pub mod file_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with FileServiceServer.
     #[async_trait]
     pub trait FileService: std::marker::Send + std::marker::Sync + 'static {
-        /// Adds one file: first a message with its metadata, then its bytes in chunks of any size. The answer comes once every
-        /// block of it is durable. A stream that breaks off adds nothing that is pinned.
+        /// Adds one file: first a message with its metadata, then its bytes in chunks of any size up to 4 MiB. The answer comes
+        /// once every block of it is durable, and what is to be pinned is. A stream that breaks off adds nothing that is pinned.
         async fn add_file(
             &self,
             request: tonic::Request<tonic::Streaming<super::AddFileRequest>>,
@@ -484,7 +496,7 @@ pub mod file_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// The bytes of a file, or of a span of it, in order.
+        /// The bytes of a file, or of a span of it, in order, in pieces of at most 1 MiB.
         async fn get_file(
             &self,
             request: tonic::Request<super::GetFileRequest>,
@@ -522,7 +534,8 @@ pub mod file_service_server {
     /// Files of any size, directories, and pins.
     ///
     /// A path is `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`. Errors are those of ipfrs.block.v1.BlockService; a
-    /// directory where a file is needed, and the other way round, is FAILED_PRECONDITION.
+    /// directory where a file is needed, and the other way round, is INVALID_ARGUMENT for the field `path`, and what is neither
+    /// UNIMPLEMENTED.
     #[derive(Debug)]
     pub struct FileServiceServer<T> {
         inner: Arc<T>,

@@ -11,10 +11,11 @@ pub struct TensorInfo {
     /// Elements of each dimension, outermost first; none for a scalar.
     #[prost(uint64, repeated, tag = "3")]
     pub shape: ::prost::alloc::vec::Vec<u64>,
-    /// Bytes of its elements.
+    /// Bytes of its elements. Of a tensor that is being put it may be left out; else it must be right.
     #[prost(uint64, tag = "4")]
     pub size_bytes: u64,
-    /// Where its bytes begin, from the start of the file; left out for a slice, and for a tensor that is being put.
+    /// Where its bytes begin, from the start of the file. Left out for what a file does not have as one piece, and for a
+    /// tensor that is being put.
     #[prost(uint64, optional, tag = "5")]
     pub offset: ::core::option::Option<u64>,
 }
@@ -37,7 +38,7 @@ pub struct GetTensorRequest {
     /// The file.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// The tensor.
+    /// The tensor; empty: the only one of the file.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
     /// What is taken of each dimension, outermost first; dimensions that are not mentioned are whole.
@@ -50,6 +51,9 @@ pub struct GetTensorRequest {
 /// A message of GetTensor.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetTensorResponse {
+    /// Bytes that follow, with what the format has around those of the tensor; in the first message only.
+    #[prost(uint64, optional, tag = "3")]
+    pub content_bytes: ::core::option::Option<u64>,
     /// The description first, then bytes.
     #[prost(oneof = "get_tensor_response::Part", tags = "1, 2")]
     pub part: ::core::option::Option<get_tensor_response::Part>,
@@ -62,29 +66,48 @@ pub mod get_tensor_response {
         /// What comes.
         #[prost(message, tag = "1")]
         Info(super::TensorInfo),
-        /// The next bytes.
+        /// The next bytes, at most 1 MiB.
         #[prost(bytes, tag = "2")]
         Data(::prost::bytes::Bytes),
     }
 }
+/// What is made of the tensors that are put.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PutTensorOptions {
+    /// What the file has under `__metadata__`.
+    #[prost(map = "string, string", tag = "1")]
+    pub metadata: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// A name for the pin.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Leave the file unpinned: the next collection of garbage removes it unless something else keeps it.
+    #[prost(bool, tag = "3")]
+    pub no_pin: bool,
+}
 /// A message of PutTensor.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PutTensorRequest {
-    /// A description before the bytes of each tensor.
-    #[prost(oneof = "put_tensor_request::Part", tags = "1, 2")]
+    /// Options, then descriptions, then bytes.
+    #[prost(oneof = "put_tensor_request::Part", tags = "1, 2, 3")]
     pub part: ::core::option::Option<put_tensor_request::Part>,
 }
 /// Nested message and enum types in `PutTensorRequest`.
 pub mod put_tensor_request {
-    /// A description before the bytes of each tensor.
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    /// Options, then descriptions, then bytes.
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Part {
-        /// The tensor whose bytes follow: its name, type and shape.
+        /// A tensor: its name, type and shape. There may be 100,000 of them, and 16 MiB of names and metadata.
         #[prost(message, tag = "1")]
         Info(super::TensorInfo),
-        /// The next bytes of the tensor that was described last.
+        /// The next bytes.
         #[prost(bytes, tag = "2")]
         Data(::prost::bytes::Bytes),
+        /// Options, in the first message or not at all.
+        #[prost(message, tag = "3")]
+        Options(super::PutTensorOptions),
     }
 }
 /// What PutTensor answers.
@@ -106,7 +129,7 @@ pub struct GetTensorInfoRequest {
     /// The file.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// The tensor; left out: all.
+    /// The tensor; left out: all, of which there may be so many that the answer is over the 4 MiB that clients take by default.
     #[prost(string, optional, tag = "2")]
     pub name: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -135,7 +158,7 @@ pub struct SliceTensorRequest {
     /// The file.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// The tensor.
+    /// The tensor; empty: the only one of the file.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
     /// What is taken of each dimension, outermost first; dimensions that are not mentioned are whole.
@@ -158,7 +181,7 @@ pub struct GetTensorStatsRequest {
     /// The file.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// The tensor.
+    /// The tensor; empty: the only one of the file.
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
 }
@@ -219,7 +242,7 @@ pub mod stream_tensors_response {
         /// The tensor whose bytes follow.
         #[prost(message, tag = "1")]
         Info(super::TensorInfo),
-        /// The next bytes of the tensor that was described last.
+        /// The next bytes of the tensor that was described last, at most 1 MiB.
         #[prost(bytes, tag = "2")]
         Data(::prost::bytes::Bytes),
     }
@@ -494,8 +517,10 @@ pub mod tensor_service_client {
                 .insert(GrpcMethod::new("ipfrs.tensor.v1.TensorService", "GetTensor"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Stores tensors as one `.safetensors` file: for each a message that describes it, then its bytes in chunks of any size.
-        /// The answer comes once the file is durable and pinned.
+        /// Stores tensors as one `.safetensors` file: first, where there are any, options; then a message for each tensor that
+        /// describes it; then the bytes of all of them, in the same order, in chunks of any size up to 4 MiB, which need not end
+        /// where tensors do. (The file begins with the descriptions, so that nothing has to be kept until the end.) The answer
+        /// comes once the file is durable, and pinned. A stream that breaks off adds nothing that is pinned.
         pub async fn put_tensor(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::PutTensorRequest>,
@@ -653,8 +678,10 @@ pub mod tensor_service_server {
             &self,
             request: tonic::Request<super::GetTensorRequest>,
         ) -> std::result::Result<tonic::Response<Self::GetTensorStream>, tonic::Status>;
-        /// Stores tensors as one `.safetensors` file: for each a message that describes it, then its bytes in chunks of any size.
-        /// The answer comes once the file is durable and pinned.
+        /// Stores tensors as one `.safetensors` file: first, where there are any, options; then a message for each tensor that
+        /// describes it; then the bytes of all of them, in the same order, in chunks of any size up to 4 MiB, which need not end
+        /// where tensors do. (The file begins with the descriptions, so that nothing has to be kept until the end.) The answer
+        /// comes once the file is durable, and pinned. A stream that breaks off adds nothing that is pinned.
         async fn put_tensor(
             &self,
             request: tonic::Request<tonic::Streaming<super::PutTensorRequest>>,
