@@ -58,6 +58,13 @@ impl ContentPath {
         &self.segments
     }
 
+    /// The same path without its last name; `None` for a root.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let (_, segments) = self.segments.split_last()?;
+        Some(Self { root: self.root, segments: segments.to_vec() })
+    }
+
     /// The same path with one more name.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {

@@ -66,12 +66,12 @@ impl Header {
 }
 
 impl FileFormat {
-    /// The name, for messages.
+    /// The name: `safetensors` or `npy`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Safetensors => "safetensors",
-            Self::Npy => ".npy",
+            Self::Npy => "npy",
         }
     }
 }

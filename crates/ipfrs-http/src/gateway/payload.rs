@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt, stream};
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{FileContent, Node, Span};
+use ipfrs_node::{FileContent, Node, Span, TensorContent};
 
 use super::content_type::SNIFF_BYTES;
 use super::range::Ranges;
@@ -20,6 +20,8 @@ pub(crate) enum Payload {
     Bytes(Bytes),
     /// A UnixFS file.
     File(FileContent),
+    /// Tensors of a file.
+    Tensors(TensorContent),
 }
 
 impl Payload {
@@ -27,6 +29,7 @@ impl Payload {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::File(file) => file.size(),
+            Self::Tensors(tensors) => tensors.size(),
         }
     }
 
@@ -37,7 +40,7 @@ impl Payload {
         match (self.slice(span), self) {
             (Some(head), _) => Some(head),
             (None, Self::File(file)) => node.peek(file, span).await.ok(),
-            (None, Self::Bytes(_)) => None,
+            (None, Self::Bytes(_) | Self::Tensors(_)) => None,
         }
     }
 
@@ -74,7 +77,7 @@ impl Payload {
                 headers.insert(CONTENT_TYPE, multipart.content_type());
                 let too_long = || Error::too_large("these ranges have more than 2^64 bytes together: ask for fewer");
                 let length = multipart.length().ok_or_else(too_long)?;
-                let body = if is_head { Body::empty() } else { self.multipart(node, multipart, length) };
+                let body = if is_head { Body::empty() } else { self.multipart(node, multipart, length).await? };
                 (StatusCode::PARTIAL_CONTENT, length, body)
             }
         };
@@ -96,15 +99,24 @@ impl Payload {
                 let pieces = begun(node.read(&file, span).boxed()).await?;
                 Ok(Sized::body(pieces, span.len))
             }
+            (None, Self::Tensors(tensors)) => {
+                let pieces = begun(node.read_tensors(&tensors, span).boxed()).await?;
+                Ok(Sized::body(pieces, span.len))
+            }
             (None, Self::Bytes(_)) => Ok(Body::empty()),
         }
     }
 
-    fn multipart(self, node: &Node, multipart: Multipart, length: u64) -> Body {
+    /// The body with several parts of the content.
+    ///
+    /// # Errors
+    /// What reading its beginning fails with.
+    async fn multipart(self, node: &Node, multipart: Multipart, length: u64) -> Result<Body> {
         let node = node.clone();
         let parts = stream::iter(multipart.parts).flat_map(move |(head, span)| {
             let content = match (self.slice(span), &self) {
                 (None, Self::File(file)) => node.read(file, span).boxed(),
+                (None, Self::Tensors(tensors)) => node.read_tensors(tensors, span).boxed(),
                 (bytes, _) => {
                     let bytes = bytes.unwrap_or_default();
                     node.count_download(bytes.len());
@@ -113,7 +125,8 @@ impl Payload {
             };
             once(head).chain(content)
         });
-        Sized::body(parts.chain(once(multipart.end)).boxed(), length)
+        let pieces = begun(parts.chain(once(multipart.end)).boxed()).await?;
+        Ok(Sized::body(pieces, length))
     }
 
     /// A span of content that is in memory; `None` where the file has to be read for it.
@@ -121,6 +134,7 @@ impl Payload {
         let bytes = match self {
             Self::Bytes(bytes) => bytes.clone(),
             Self::File(file) => file.inline()?,
+            Self::Tensors(_) => return None,
         };
         // Spans lie within the content, whose length fits memory.
         let start = usize::try_from(span.start).unwrap_or(usize::MAX).min(bytes.len());

@@ -5,6 +5,7 @@ mod batch_put;
 mod download;
 mod progress;
 mod refusal;
+mod tensor;
 mod tus;
 mod upload;
 
@@ -38,6 +39,7 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/stream/upload", any(tus::collection))
         .route("/stream/upload/{id}", any(tus::one))
         .route("/stream/download/{*path}", get(download::download))
+        .route("/tensor/{*path}", get(tensor::tensor))
         .route("/progress", get(progress::list))
         .route("/progress/{id}", get(progress::follow))
         .fallback(no_such_route)

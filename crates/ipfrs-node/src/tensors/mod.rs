@@ -94,15 +94,29 @@ impl Node {
     /// is wrong in it; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over the limit;
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) where `tensor.enabled` is off.
     pub async fn tensors(&self, path: impl Into<Arc<ContentPath>>) -> Result<TensorFile> {
-        if !self.inner.config.tensor.enabled {
-            return Err(Error::unsupported("tensors are switched off here (tensor.enabled = false)"));
-        }
-        let object = self.resolve(path).await?.whole()?;
+        self.check_tensors()?;
+        self.tensors_of(self.resolve(path).await?).await
+    }
+
+    /// As [`Self::tensors`], of what a path was found to lead to.
+    ///
+    /// # Errors
+    /// As [`Self::tensors`].
+    pub async fn tensors_of(&self, object: Object) -> Result<TensorFile> {
+        self.check_tensors()?;
+        let object = object.whole()?;
         let catalogue = self.catalogue(&object).await?;
         let Object { cid, kind: ObjectKind::File(file), facts, .. } = object else {
             return Err(Error::internal("what has tensors is no file"));
         };
         Ok(TensorFile { cid, catalogue, path: facts.path.clone(), file })
+    }
+
+    fn check_tensors(&self) -> Result<()> {
+        match self.inner.config.tensor.enabled {
+            true => Ok(()),
+            false => Err(Error::unsupported("tensors are switched off here (tensor.enabled = false)")),
+        }
     }
 
     /// The bytes of a part of a tensor, in row-major order, and counts the reading of it. What lies in one piece is read as

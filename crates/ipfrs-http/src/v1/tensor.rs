@@ -1,0 +1,188 @@
+//! `GET /v1/tensor/{cid}[/path]`: the tensors of a file, whole or in slices, listed and summed up.
+
+mod report;
+mod request;
+
+use std::time::Duration;
+
+use axum::extract::{Extension, OriginalUri, Request, State};
+use axum::response::Response;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE, X_CONTENT_TYPE_OPTIONS,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{ContentPath, NameRoot, Node, ObjectKind, TensorFile, TensorFormat};
+use percent_encoding::percent_decode_str;
+
+use super::refusal::Refusal;
+use crate::body::header_text;
+use crate::compression::Representation;
+use crate::gateway::payload::Payload;
+use crate::gateway::{conditional, disposition, path, range};
+use crate::request_id::RequestId;
+use crate::router::AppState;
+use request::{Asked, View};
+
+/// What stands before the CID.
+const PREFIX: &str = "/v1/tensor/";
+
+/// Elements of each dimension, outermost first, separated by commas; empty for a scalar.
+const X_TENSOR_SHAPE: HeaderName = HeaderName::from_static("x-tensor-shape");
+
+/// The type of the elements, as safetensors names it.
+const X_TENSOR_DTYPE: HeaderName = HeaderName::from_static("x-tensor-dtype");
+
+/// Tensors in a format, the list of them, or their statistics.
+pub(super) async fn tensor(
+    State(state): State<AppState>,
+    Extension(id): Extension<RequestId>,
+    OriginalUri(uri): OriginalUri,
+    request: Request,
+) -> Response {
+    let (parts, _) = request.into_parts();
+    let raw = uri.path().strip_prefix(PREFIX).unwrap_or_default();
+    match answer(&state, raw, &parts).await {
+        Ok(response) => response,
+        Err(Failure { refusal, size }) => {
+            let mut response = refusal.answer(&id);
+            if let Some(size) = size {
+                response.headers_mut().insert(CONTENT_RANGE, header_text(&format!("bytes */{size}")));
+            }
+            response
+        }
+    }
+}
+
+/// A refusal, and with 416 the size of what ranges are of.
+struct Failure {
+    refusal: Refusal,
+    size: Option<u64>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { refusal: error.into(), size: None }
+    }
+}
+
+async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, Failure> {
+    let mut asked = Asked::read(parts.uri.query().unwrap_or_default())?;
+    let Location { path, ttl } = locate(&state.node, raw).await?;
+    let file = find(&state.node, path, &mut asked).await?;
+    asked.check()?;
+    let etag = asked.etag(&file)?;
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(ETAG, header_text(&etag));
+    let cache_control = ttl.map(|ttl| header_text(&format!("public, max-age={}", ttl.as_secs())));
+    headers.insert(CACHE_CONTROL, cache_control.unwrap_or_else(|| state.immutable.clone()));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if conditional::if_match_fails(&parts.headers, &etag) {
+        let refusal = Refusal::precondition(format!("If-Match does not name {etag}"));
+        return Err(Failure { refusal, size: None });
+    }
+    let is_known = conditional::if_none_match(&parts.headers, &etag);
+    match asked.view {
+        View::Tensors => tensors(state, &file, &asked, parts, headers, is_known).await,
+        View::Info => Ok(report::info(&state.node, file, asked.request.names, headers, is_known)?),
+        View::Stats => Ok(report::stats(&state.node, file, asked.request.names, headers, is_known).await?),
+    }
+}
+
+/// Where a path leads.
+struct Location {
+    path: ContentPath,
+    /// How long a name leads there.
+    ttl: Option<Duration>,
+}
+
+/// Reads `{cid}/...`, `ipfs/{cid}/...` or `ipns/{name}/...`.
+async fn locate(node: &Node, raw: &str) -> Result<Location> {
+    let Some(rest) = raw.strip_prefix("ipns/") else {
+        let path = path::parse(raw.strip_prefix("ipfs/").unwrap_or(raw))?;
+        return Ok(Location { path, ttl: None });
+    };
+    let text = percent_decode_str(rest).decode_utf8();
+    let text = text.map_err(|_| Error::invalid(format!("invalid path {raw:?}: it is not UTF-8")))?;
+    let mut segments = text.split('/').filter(|segment| !segment.is_empty());
+    let name = NameRoot::parse(segments.next().unwrap_or_default())?;
+    let below: Vec<String> = segments.map(str::to_owned).collect();
+    node.check_name(&name, &below)?;
+    let resolved = node.resolve_name(&name).await?;
+    let path = ContentPath::new(*resolved.path.root(), [resolved.path.segments(), &below].concat())?;
+    Ok(Location { path, ttl: Some(resolved.ttl) })
+}
+
+/// The file with the tensors. Behind a file, `info` and `stats` are views of it, since nothing lies below files; in a
+/// directory they are names as any others.
+async fn find(node: &Node, path: ContentPath, asked: &mut Asked) -> Result<TensorFile> {
+    let view = path.segments().last().and_then(|last| View::named(last));
+    let Some((view, parent)) = view.zip(path.parent()) else { return node.tensors(path).await };
+    let object = node.resolve(parent).await?;
+    if matches!(object.kind, ObjectKind::Directory(_)) {
+        return node.tensors(path).await;
+    }
+    asked.view = view;
+    node.tensors_of(object).await
+}
+
+async fn tensors(
+    state: &AppState,
+    file: &TensorFile,
+    asked: &Asked,
+    parts: &Parts,
+    mut headers: HeaderMap,
+    is_known: bool,
+) -> Result<Response, Failure> {
+    let content = state.node.tensor_content(file, &asked.request).await?;
+    let media_type = media_type(asked.request.format);
+    let (size, etag) = (content.size(), headers.get(ETAG).cloned());
+    let whole = Representation { content_type: Some(media_type.clone()), length: Some(size) };
+    if let Some((dtype, shape)) = &content.one {
+        let shape: Vec<_> = shape.iter().map(u64::to_string).collect();
+        headers.insert(X_TENSOR_SHAPE, header_text(&shape.join(",")));
+        headers.insert(X_TENSOR_DTYPE, HeaderValue::from_static(dtype.name()));
+    }
+    if is_known {
+        return Ok(part_of(whole, response(StatusCode::NOT_MODIFIED, headers)));
+    }
+    headers.insert(CONTENT_TYPE, media_type);
+    headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &asked.file_name(file)));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let etag = etag.as_ref().and_then(|etag| etag.to_str().ok()).unwrap_or_default();
+    let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, etag));
+    let ranges = range::parse(range, size, state.config.max_ranges);
+    if ranges == range::Ranges::Unsatisfiable {
+        let refusal = Refusal::range(format!("the range lies beyond the end, which is at byte {size}"));
+        return Err(Failure { refusal, size: Some(size) });
+    }
+    let is_head = parts.method == Method::HEAD;
+    let payload = Payload::Tensors(content);
+    let (status, body) = payload.respond(&state.node, ranges, &mut headers, is_head).await?;
+    let mut answer = response(status, headers);
+    *answer.body_mut() = body;
+    Ok(if status == StatusCode::OK { answer } else { part_of(whole, answer) })
+}
+
+/// The media types of formats. `.npy` and safetensors have none that is registered.
+fn media_type(format: TensorFormat) -> HeaderValue {
+    HeaderValue::from_static(match format {
+        TensorFormat::Raw | TensorFormat::Safetensors => "application/octet-stream",
+        TensorFormat::Npy => "application/x-npy",
+        TensorFormat::Arrow => "application/vnd.apache.arrow.stream",
+    })
+}
+
+fn part_of(whole: Representation, mut response: Response) -> Response {
+    response.extensions_mut().insert(whole);
+    response
+}
+
+/// An answer whose body is empty yet.
+fn response(status: StatusCode, headers: HeaderMap) -> Response {
+    let mut response = Response::default();
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
