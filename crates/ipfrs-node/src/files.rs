@@ -109,7 +109,7 @@ pub enum ObjectKind {
 
 /// A UnixFS directory; see [`Node::entries`].
 #[derive(Debug, Clone)]
-pub struct Directory(Arc<UnixFsNode>);
+pub struct Directory(pub(crate) Arc<UnixFsNode>);
 
 impl Directory {
     /// How many entries there are, where its root block says so: that of a sharded directory does not.

@@ -22,6 +22,7 @@ mod metered;
 mod metrics;
 mod names;
 mod node;
+mod object_info;
 mod operations;
 mod path;
 mod path_car;
@@ -53,20 +54,21 @@ pub use ipfrs_store::{DamagedPack, Mappings, PinMode, PutMode, Stats, StoreConfi
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_tensor::{Catalogue, Dtype, FileFormat, Slice, Summary, TensorFormat, TensorInfo, safetensors_head};
-pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Profile, leads_nowhere};
+pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Place, Profile, leads_nowhere};
 pub use keystore::{KeyFormat, NamedKey, export_key};
 pub use limits::{Limit, RetrievalConfig};
-pub use listing::{Listed, ListedKind};
+pub use listing::{Listed, ListedKind, ListedPage};
 pub use metrics::CacheMeter;
 pub use names::{
     Answers, DnsConfig, IpnsConfig, Link, NameRoot, PublishOptions, PublishedName, ResolvedName, ResolverList,
 };
 pub use node::{Node, Room};
+pub use object_info::ObjectInfo;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use path::ContentPath;
 pub use path_car::{CarScope, EntityBytes, PathCar};
 pub use pin_list::{PinFilter, Pinned, VerifiedPin};
 pub use pins::{PinOptions, Walked};
-pub use tensors::{TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
+pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};
 pub use verify::{Verified, Verifying};

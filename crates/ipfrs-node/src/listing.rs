@@ -1,12 +1,14 @@
 //! Listings: entries of directories, and parts of other objects, with what they point to.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{Attributes, Child, DirEntry, Node as UnixFsNode, decode_async};
+use ipfrs_stream::BlockStoreSource;
+use ipfrs_unixfs::{Attributes, Child, DirEntry, Node as UnixFsNode, Place, decode_async};
 use tokio::task::coop::consume_budget;
 
 use crate::{Node, Object, ObjectKind};
@@ -40,6 +42,18 @@ pub struct Listed {
     /// Permissions and time, where they were kept and the target is here.
     pub attributes: Attributes,
 }
+
+/// Some entries of a directory, one after the other.
+#[derive(Debug, Clone)]
+pub struct ListedPage {
+    /// The entries, in stored order.
+    pub entries: Vec<Listed>,
+    /// Where the next page begins; `None` when these are the last ones.
+    pub next: Option<Place>,
+}
+
+/// A page ends when the names and symlink targets in it come to as many bytes.
+const PAGE_BYTES: usize = 1024 * 1024;
 
 /// Entries whose blocks are looked up together by [`Node::list`].
 const LIST_BATCH: usize = 256;
@@ -78,6 +92,35 @@ impl Node {
             })
             .flatten()
             .boxed()
+    }
+
+    /// The entries of a directory from a place on, at most `most` (1 or more), each with the kind and size of its target.
+    /// There are fewer where names are long.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for what is no directory, and for a place that is not in it; what the store fails with.
+    pub async fn list_page(&self, object: &Object, from: &Place, most: usize) -> Result<ListedPage> {
+        let ObjectKind::Directory(directory) = &object.kind else {
+            return Err(Error::invalid(format!("{} is no directory", object.facts.path)));
+        };
+        let (mut entries, mut bytes, mut next) = (Vec::new(), 0, Some(from.clone()));
+        while entries.len() < most
+            && bytes < PAGE_BYTES
+            && let Some(from) = &next
+        {
+            let source = Arc::new(BlockStoreSource(self.inner.served.clone()));
+            let batch = LIST_BATCH.min(most - entries.len());
+            let (batch, behind) =
+                ipfrs_unixfs::page(source, directory.0.clone(), from, batch, PAGE_BYTES - bytes).await?;
+            next = behind;
+            let count = batch.len();
+            for entry in self.look_at(batch.into_iter().map(Ok).collect(), count).await {
+                let entry = entry?;
+                bytes += entry.name.len() + entry.target.len();
+                entries.push(entry);
+            }
+        }
+        Ok(ListedPage { entries, next })
     }
 
     /// The entries of a batch, the first `count` of them with what they point to.

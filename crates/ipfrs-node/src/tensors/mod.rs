@@ -5,6 +5,7 @@ mod config;
 mod content;
 mod gather;
 mod metrics;
+mod put;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub use content::{TensorContent, TensorRequest};
 use gather::Gather;
 pub(crate) use metrics::TensorMetrics;
 pub use metrics::TensorOperation;
+pub use put::NewTensor;
 
 /// A file with tensors.
 #[derive(Debug, Clone)]
@@ -112,7 +114,11 @@ impl Node {
         Ok(TensorFile { cid, catalogue, path: facts.path.clone(), file })
     }
 
-    fn check_tensors(&self) -> Result<()> {
+    /// Checks that there are tensors to be asked for.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) where `tensor.enabled` is off.
+    pub fn check_tensors(&self) -> Result<()> {
         match self.inner.config.tensor.enabled {
             true => Ok(()),
             false => Err(Error::unsupported("tensors are switched off here (tensor.enabled = false)")),
