@@ -72,7 +72,7 @@ async fn what_is_not_here_is_not_found_and_the_answer_names_it() {
         (format!("/ipfs/{root}/sub/missing/deeper"), "missing"),
         (format!("/ipfs/{root}/FILE"), "FILE"),
         (format!("/ipfs/{root}/file/below"), "below"),
-        (format!("/ipfs/{root}/sub%2Fy"), "sub/y"),
+        (format!("/ipfs/{root}/sub%2Fz"), "z"),
     ] {
         let response = gateway.get(&path).await;
         assert_eq!(response.status(), 404, "{path}");
@@ -97,7 +97,7 @@ async fn content_that_comes_later_is_found_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn paths_are_decoded_once_and_only_slashes_part_them() {
+async fn paths_are_decoded_once() {
     let gateway = TestGateway::start().await;
     let files = [("d/a b", "space"), ("d/%41", "percent"), ("d/ü", "umlaut"), ("d/a+b", "plus"), ("d/sub/x", "deep")];
     let root = gateway.add_tree("", &files).await;
@@ -111,13 +111,13 @@ async fn paths_are_decoded_once_and_only_slashes_part_them() {
         ("a%2Bb", "plus"),
         ("sub/x", "deep"),
         ("sub//x", "deep"),
+        ("sub%2Fx", "deep"),
+        ("a%20b/../sub/./x", "deep"),
         ("/sub/x", "deep"),
         ("%73ub/%78", "deep"),
     ] {
         let answer = exchange(&gateway, format!("GET /ipfs/{root}/{path} HTTP/1.1")).await;
         assert_eq!((answer.status, answer.text().as_str()), (200, content), "{path}");
-        assert!(answer.header("x-ipfs-path").starts_with(&format!("/ipfs/{root}/")), "{path}");
-        assert!(answer.header("x-ipfs-path").is_ascii(), "{path}");
     }
 }
 
@@ -134,12 +134,13 @@ async fn bytes_that_are_no_text_are_a_bad_request_and_break_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dots_in_a_path_are_names_and_climb_nowhere() {
+async fn dots_in_a_path_do_not_climb_out_of_its_root() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/sub/x", "x"), ("d/y", "y")]).await;
-    for path in ["sub/../y", "sub/%2e%2e/y", "../../../../etc/passwd", "..%2f..%2fetc/passwd", "./y"] {
+    for path in ["..", "%2e%2e/y", "sub/../../y", "../../../../etc/passwd", "..%2f..%2fetc/passwd"] {
         let answer = exchange(&gateway, format!("GET /ipfs/{root}/{path} HTTP/1.1")).await;
-        assert!(matches!(answer.status, 400 | 404), "{path}: {}", answer.status);
+        assert_eq!(answer.status, 400, "{path}");
+        assert!(answer.text().contains("out of its root"), "{path}: {}", answer.text());
     }
 }
 

@@ -25,6 +25,7 @@ mod gateway_directories;
 mod gateway_formats;
 mod gateway_headers;
 mod gateway_hosts;
+mod gateway_ipfs_uri;
 mod gateway_matrix;
 mod gateway_names;
 mod gateway_paths;

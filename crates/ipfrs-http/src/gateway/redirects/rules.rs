@@ -14,6 +14,7 @@ use ipfrs_core::{Error, Result};
 use percent_encoding::percent_decode_str;
 
 use super::target::{self, Target, Values};
+use crate::gateway::path::parts;
 
 /// The largest file that is read.
 pub(super) const MAX_FILE_BYTES: usize = 64 * 1024;
@@ -135,7 +136,7 @@ impl<'a> Rule<'a> {
 
 /// The segments of `from`. A slash at its end makes no difference, as it makes none at the end of what is asked for.
 fn segments(from: &str) -> impl Iterator<Item = &str> {
-    from.split('/').filter(|segment| !segment.is_empty())
+    parts(from)
 }
 
 /// The name of the placeholder that a segment of `from` is.

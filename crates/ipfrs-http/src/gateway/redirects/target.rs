@@ -134,33 +134,22 @@ impl<'a> Target<'a> {
             return Err("content that is served under another URL must be of the same site: use a path".to_owned());
         }
         let path = Self(self.0.split(['?', '#']).next().unwrap_or_default());
-        let (mut segments, mut current, mut length) = (Vec::new(), Vec::new(), 0);
+        let mut whole = Vec::new();
         for piece in path.pieces(values) {
             match piece {
-                Piece::Text(text) => {
-                    for (index, part) in text.split('/').enumerate() {
-                        if index > 0 {
-                            segments.push(std::mem::take(&mut current));
-                        }
-                        current.extend(percent_decode_str(part));
-                    }
-                    length += text.len();
-                }
+                // An encoded slash is one, as in the path of a request.
+                Piece::Text(text) => whole.extend(percent_decode_str(text)),
                 Piece::Value(value) => {
                     for (index, segment) in value.segments().enumerate() {
-                        if index > 0 {
-                            segments.push(std::mem::take(&mut current));
-                        }
-                        current.extend(segment.bytes());
-                        length += segment.len() + 1;
+                        whole.extend_from_slice(if index == 0 { b"" } else { b"/" });
+                        whole.extend_from_slice(segment.as_bytes());
                     }
                 }
             }
-            check_length(length)?;
+            check_length(whole.len())?;
         }
-        segments.push(current);
-        let named = segments.into_iter().filter(|segment| !segment.is_empty()).map(String::from_utf8);
-        named.collect::<Result<_, _>>().map_err(|_| "it leads to a path that is not UTF-8".to_owned())
+        let whole = String::from_utf8(whole).map_err(|_| "it leads to a path that is not UTF-8".to_owned())?;
+        Ok(whole.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect())
     }
 
     /// The text with its placeholders replaced, in order. Values are not looked into again.
