@@ -21,7 +21,7 @@ export class Daemon {
     daemon.repo = await mkdtemp(path.join(tmpdir(), "ipfrs-browser-"));
     const config = path.join(daemon.repo, "config.toml");
     await writeFile(config, '[gateway.hosts."localhost"]\nsubdomains = true\n');
-    const options = ["--repo", daemon.repo, "gateway", "start", "--port", "0"];
+    const options = ["--repo", daemon.repo, "gateway", "start", "--port", "0", "--grpc-port", "0"];
     daemon.process = spawn(told("IPFRS_CLI"), options, { stdio: ["ignore", "pipe", "inherit"] });
     daemon.ended = new Promise((resolve) => daemon.process.once("exit", resolve));
     for await (const line of readline.createInterface({ input: daemon.process.stdout })) {

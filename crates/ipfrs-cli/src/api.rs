@@ -76,6 +76,12 @@ pub(crate) struct RepoStat {
     pub(crate) repo_path: String,
 }
 
+/// `/health`, as far as it is used here.
+#[derive(Debug, Deserialize)]
+struct Health {
+    grpc: Option<Vec<String>>,
+}
+
 /// `resolve`, as far as it is used here.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -154,6 +160,13 @@ impl Api {
     pub(crate) async fn is_ready(&self) -> Result<bool> {
         let response = self.send(Request::builder(), "/health/ready", Body::empty()).await?;
         Ok(response.status() == StatusCode::OK)
+    }
+
+    /// Where gRPC is served, as host and port; nothing where it is not, or of another version.
+    pub(crate) async fn grpc_addresses(&self) -> Result<Vec<String>> {
+        let health: Health =
+            Answer::new(self.send(Request::builder(), "/health", Body::empty()).await?).whole().await?;
+        Ok(health.grpc.unwrap_or_default())
     }
 
     /// `path`, or where it leads if it begins with a name, which may lead elsewhere tomorrow.

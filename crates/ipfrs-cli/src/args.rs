@@ -113,6 +113,9 @@ pub(crate) struct StartArgs {
     /// Port to listen on; 0 lets the system choose [default: 8080]
     #[arg(long)]
     pub(crate) port: Option<u16>,
+    /// Port for gRPC; 0 lets the system choose [default: 50051]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) grpc_port: Option<u16>,
     /// Threads that serve requests [default: the number of cores]
     #[arg(long, value_name = "THREADS", value_parser = value::workers)]
     pub(crate) workers: Option<usize>,

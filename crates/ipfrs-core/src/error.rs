@@ -94,6 +94,11 @@ pub struct Error {
 #[error("there is no block {0}")]
 struct NoBlock(Cid);
 
+/// The cause of errors about a repo that is open read-only.
+#[derive(Debug, thiserror::Error)]
+#[error("it is open read-only")]
+struct ReadOnly;
+
 impl Error {
     /// An error of `kind` whose message is `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
@@ -136,6 +141,17 @@ impl Error {
         let first = std::error::Error::source(self);
         let mut causes = std::iter::successors(first, |cause| cause.source());
         causes.find_map(|cause| cause.downcast_ref::<NoBlock>()).map(|NoBlock(cid)| *cid)
+    }
+
+    /// [`ErrorKind::Forbidden`] to everybody: what would be changed is open read-only. `message` names it.
+    pub fn read_only(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Forbidden, message).with_source(ReadOnly)
+    }
+
+    /// Whether this was made by [`read_only`](Self::read_only).
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.is::<ReadOnly>())
     }
 
     /// Shorthand for [`ErrorKind::InvalidInput`].

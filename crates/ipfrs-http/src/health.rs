@@ -48,6 +48,7 @@ pub(crate) async fn health(State(state): State<AppState>) -> Result<Response, Ga
         "blocks": stats.blocks,
         "payload_bytes": stats.payload_bytes,
         "disk_bytes": stats.disk_bytes,
+        "grpc": state.grpc.get(),
     });
     Ok((status, [NO_STORE], Json(body)).into_response())
 }

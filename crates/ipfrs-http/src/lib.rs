@@ -8,8 +8,8 @@ mod compression;
 mod config;
 mod error;
 mod gateway;
+mod grpc;
 mod health;
-mod lifecycle;
 mod limits;
 mod metrics;
 mod origin;
@@ -22,7 +22,8 @@ mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
-pub use lifecycle::Lifecycle;
+/// Readiness and shutdown, which all front-ends share.
+pub use ipfrs_node::Lifecycle;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};
 pub use service::{Answering, Service, opens_tunnel};

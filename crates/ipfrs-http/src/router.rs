@@ -1,7 +1,7 @@
 //! The routes, on one screen.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) ready: ReadyAnswers,
     /// Content codings of answers.
     pub(crate) compression: Compression,
+    /// Where gRPC is served on listeners of its own, as host and port.
+    pub(crate) grpc: OnceLock<Vec<String>>,
 }
 
 impl Deref for AppState {
@@ -92,6 +94,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         immutable: HeaderValue::try_from(format!("public, max-age={max_age}, immutable"))
             .map_err(|e| Error::internal("Cache-Control could not be made").with_source(e))?,
         pages: Pages::new(),
+        grpc: OnceLock::new(),
     }));
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);

@@ -16,7 +16,8 @@ use axum::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use ipfrs_http::{Answering, Service};
+use ipfrs_grpc::Grpc;
+use ipfrs_http::Service;
 use ipfrs_node::{Limit, Node};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
@@ -44,11 +45,35 @@ const H2_SEND_BUFFER_BYTES: usize = 1 << 20;
 /// A client that has been silent for this long is asked whether it is still there.
 const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What all connections share.
+/// What answers the requests of a listener. Clones are the same.
+pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
+    /// An answer on its way.
+    type Answering: Future<Output = Result<Response<Body>, Infallible>> + Send;
+
+    /// Answers a request from `peer`.
+    fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering;
+}
+
+impl FrontEnd for Service {
+    type Answering = ipfrs_http::Answering;
+
+    fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering {
+        self.answer(request, Some(peer))
+    }
+}
+
+impl FrontEnd for Grpc {
+    type Answering = ipfrs_grpc::Answering;
+
+    fn answer(&self, request: Request<Incoming>, _peer: IpAddr) -> Self::Answering {
+        self.answer(request)
+    }
+}
+
+/// What all connections share, of whichever listener.
 #[derive(Debug)]
 pub(crate) struct Connections {
     builder: Builder<StreamExecutor>,
-    service: Service,
     node: Node,
     active: IntGauge,
     slots: Arc<Semaphore>,
@@ -87,10 +112,9 @@ struct Drain {
 }
 
 impl Connections {
-    pub(crate) fn new(config: &ServerConfig, service: Service, node: Node, active: IntGauge) -> Arc<Self> {
+    pub(crate) fn new(config: &ServerConfig, node: Node, active: IntGauge) -> Arc<Self> {
         Arc::new(Self {
             builder: http_builder(config, node.clone()),
-            service,
             node,
             active,
             slots: Arc::new(Semaphore::new(config.max_connections)),
@@ -101,14 +125,14 @@ impl Connections {
         })
     }
 
-    /// Takes connections from `listener` for as long as it is polled.
-    pub(crate) async fn accept(self: Arc<Self>, listener: TcpListener) {
+    /// Takes connections from `listener` for as long as it is polled, and lets `front_end` answer their requests.
+    pub(crate) async fn accept<F: FrontEnd>(self: Arc<Self>, listener: TcpListener, front_end: F) {
         let mut is_failing = false;
         while let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     is_failing = false;
-                    self.spawn(stream, peer.ip(), slot);
+                    self.spawn(stream, peer.ip(), slot, front_end.clone());
                 }
                 // The client gave up between its request to connect and our taking it.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
@@ -123,15 +147,15 @@ impl Connections {
         }
     }
 
-    fn spawn(self: &Arc<Self>, stream: TcpStream, peer: IpAddr, slot: OwnedSemaphorePermit) {
+    fn spawn<F: FrontEnd>(self: &Arc<Self>, stream: TcpStream, peer: IpAddr, slot: OwnedSemaphorePermit, front_end: F) {
         let connections = Arc::clone(self);
         self.tracker.spawn(async move {
             let _open = Open::count(&connections.active, slot);
-            connections.serve(stream, peer).await;
+            connections.serve(stream, peer, front_end).await;
         });
     }
 
-    async fn serve(&self, stream: TcpStream, peer: IpAddr) {
+    async fn serve<F: FrontEnd>(&self, stream: TcpStream, peer: IpAddr, front_end: F) {
         // Answers are written whole, so waiting for more to send only delays them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::trace!(%error, "the connection was gone before it was served");
@@ -144,14 +168,14 @@ impl Connections {
         let mut socket = Some(socket);
         // What is in a tunnel has the slot and the limits of the connection that it is in.
         while let Some(current) = socket {
-            socket = self.serve_http(current, peer).await;
+            socket = self.serve_http(current, peer, front_end.clone()).await;
         }
     }
 
     /// Serves HTTP until it ends. Gives the socket back where it ended in a tunnel, in which HTTP begins anew.
-    async fn serve_http(&self, socket: Socket, peer: IpAddr) -> Option<Socket> {
+    async fn serve_http<F: FrontEnd>(&self, socket: Socket, peer: IpAddr, front_end: F) -> Option<Socket> {
         let asked = Arc::new(Asked::default());
-        let front = Front { service: self.service.clone(), peer, asked: Arc::clone(&asked) };
+        let front = Front { front_end, peer, asked: Arc::clone(&asked) };
         let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(socket), front));
         let mut started = pin!(self.drain.started.cancelled());
         let mut cut = pin!(self.drain.cut.cancelled());
@@ -240,22 +264,22 @@ fn http_builder(config: &ServerConfig, node: Node) -> Builder<StreamExecutor> {
 
 /// The front-end as hyper calls it, which also notes that the connection has asked for something.
 #[derive(Debug, Clone)]
-struct Front {
-    service: Service,
+struct Front<F> {
+    front_end: F,
     /// The address of whoever connected.
     peer: IpAddr,
     asked: Arc<Asked>,
 }
 
-impl hyper::service::Service<Request<Incoming>> for Front {
+impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Watched<Logged<Answering>>;
+    type Future = Watched<Logged<F::Answering>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         self.asked.note(&mut request);
         let version = request.version();
-        let answer = |request| self.service.answer(request, Some(self.peer));
+        let answer = |request| self.front_end.answer(request, self.peer);
         Watched::new(Logged::new(request, self.peer, answer), version)
     }
 }

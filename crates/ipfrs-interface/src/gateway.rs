@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_http::Lifecycle;
+use ipfrs_grpc::Grpc;
+use ipfrs_http::{Lifecycle, Service};
 use ipfrs_node::{BlockStore, Node};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection::Connections;
-use crate::listen::listen;
+use crate::listen::{Place, listen};
 use crate::parts::Parts;
 use crate::{Config, ServerConfig};
 
@@ -38,12 +39,13 @@ pub fn running_url(repo: &Path) -> Result<Option<String>> {
 #[derive(Debug)]
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
+    grpc_addresses: Vec<SocketAddr>,
     lifecycle: Lifecycle,
     running: JoinHandle<Result<()>>,
 }
 
 impl Gateway {
-    /// Opens the repo, binds the addresses of `[server]`, writes the URL to `<repo>/api` (unless `store.read_only`) and
+    /// Opens the repo, binds the addresses of `[server]` and `[grpc]`, writes the URL to `<repo>/api` (unless `store.read_only`) and
     /// serves. Returns once requests are answered.
     ///
     /// # Errors
@@ -77,17 +79,24 @@ impl Gateway {
     }
 
     async fn serve(config: &Config, repo: &Path, parts: Parts) -> Result<Self> {
-        let listeners = listen(&config.server).await?;
-        let addresses = listeners
-            .iter()
-            .map(TcpListener::local_addr)
-            .collect::<std::io::Result<Vec<_>>>()
-            .map_err(|e| Error::io("cannot read the bound address", e))?;
+        let listeners = listen(Place::of_server(&config.server)).await?;
+        let addresses = bound(&listeners)?;
+        let grpc_listeners = match config.grpc.enabled {
+            true => listen(Place::of_grpc(&config.grpc, &config.server)).await?,
+            false => Vec::new(),
+        };
+        let grpc_addresses = bound(&grpc_listeners)?;
         let port = addresses.first().map_or(config.server.port, SocketAddr::port);
         let lifecycle = Lifecycle::new();
         let node = parts.node.clone();
-        let app = parts.app(config, port, &lifecycle)?;
-        let connections = Connections::new(&config.server, app.service, node.clone(), app.metrics.connections_active);
+        let mut app = parts.app(config, port, &lifecycle)?;
+        let mut grpc = None;
+        if config.grpc.enabled {
+            let services = parts.grpc(config, &app, &lifecycle)?;
+            app.service.mount_grpc(services.web_routes(), grpc_addresses.iter().map(SocketAddr::to_string).collect());
+            grpc = Some((services, grpc_listeners));
+        }
+        let connections = Connections::new(&config.server, node.clone(), app.metrics.connections_active);
         let api_file = match config.store.read_only {
             true => None,
             false => ApiFile::write(repo, &addresses)?,
@@ -95,15 +104,23 @@ impl Gateway {
         node.tend_uploads();
         node.tend_names();
         lifecycle.set_ready();
-        tracing::info!(?addresses, repo = %repo.display(), "listening");
+        tracing::info!(?addresses, grpc = ?grpc_addresses, repo = %repo.display(), "listening");
         let ending = Ending { lifecycle: lifecycle.clone(), node, api_file, server: config.server.clone() };
-        Ok(Self { addresses, lifecycle, running: tokio::spawn(ending.after(connections, listeners)) })
+        let accepting = accept(&connections, (app.service, listeners), grpc);
+        let running = tokio::spawn(ending.after(connections, accepting));
+        Ok(Self { addresses, grpc_addresses, lifecycle, running })
     }
 
     /// The bound addresses, with the ports that were chosen.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The addresses that are bound for gRPC, with the ports that were chosen; none where it is not served.
+    #[must_use]
+    pub fn grpc_addresses(&self) -> &[SocketAddr] {
+        &self.grpc_addresses
     }
 
     /// One URL per bound address.
@@ -137,6 +154,29 @@ impl Drop for Gateway {
     }
 }
 
+fn bound(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {
+    let addresses = listeners.iter().map(TcpListener::local_addr).collect::<std::io::Result<_>>();
+    addresses.map_err(|e| Error::io("cannot read the bound address", e))
+}
+
+/// Takes connections from all listeners until what is given is shut down.
+fn accept(
+    connections: &Arc<Connections>,
+    (http, listeners): (Service, Vec<TcpListener>),
+    grpc: Option<(Grpc, Vec<TcpListener>)>,
+) -> JoinSet<()> {
+    let mut accepting = JoinSet::new();
+    for listener in listeners {
+        accepting.spawn(Arc::clone(connections).accept(listener, http.clone()));
+    }
+    if let Some((services, listeners)) = grpc {
+        for listener in listeners {
+            accepting.spawn(Arc::clone(connections).accept(listener, services.clone()));
+        }
+    }
+    accepting
+}
+
 /// What has to be done when the gateway stops.
 struct Ending {
     lifecycle: Lifecycle,
@@ -147,11 +187,7 @@ struct Ending {
 }
 
 impl Ending {
-    async fn after(self, connections: Arc<Connections>, listeners: Vec<TcpListener>) -> Result<()> {
-        let mut accepting = JoinSet::new();
-        for listener in listeners {
-            accepting.spawn(Arc::clone(&connections).accept(listener));
-        }
+    async fn after(self, connections: Arc<Connections>, mut accepting: JoinSet<()>) -> Result<()> {
         self.lifecycle.shutdown_requested().await;
         self.lifecycle.drain();
         let grace = self.server.shutdown_grace();

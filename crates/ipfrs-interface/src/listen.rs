@@ -7,11 +7,52 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::ServerConfig;
+use crate::{GrpcConfig, ServerConfig};
 
 /// Connections that the system keeps for us until they are accepted. The system may lower it
 /// (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
+
+/// Where to listen, and by which settings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    host: &'a str,
+    port: u16,
+    /// Whether it may be beyond loopback.
+    allow_unauthenticated: bool,
+    /// The section of the configuration.
+    section: &'static str,
+    /// How to choose another host.
+    other_host: &'static str,
+    /// How to choose another port.
+    other_port: &'static str,
+}
+
+impl<'a> Place<'a> {
+    /// That of HTTP.
+    pub(crate) fn of_server(config: &'a ServerConfig) -> Self {
+        Self {
+            host: &config.host,
+            port: config.port,
+            allow_unauthenticated: config.allow_unauthenticated,
+            section: "server",
+            other_host: "--host or [server] host",
+            other_port: "--port or [server] port",
+        }
+    }
+
+    /// That of gRPC.
+    pub(crate) fn of_grpc(config: &'a GrpcConfig, server: &ServerConfig) -> Self {
+        Self {
+            host: &config.host,
+            port: config.port,
+            allow_unauthenticated: server.allow_unauthenticated,
+            section: "grpc",
+            other_host: "[grpc] host",
+            other_port: "--grpc-port or [grpc] port",
+        }
+    }
+}
 
 /// Binds every address that the host resolves to and listens on it. With port 0 the port of the first address is used
 /// for all of them.
@@ -19,11 +60,11 @@ const BACKLOG: i32 = 4096;
 /// # Errors
 /// [`ErrorKind::Forbidden`] for an address beyond loopback without `server.allow_unauthenticated`,
 /// [`ErrorKind::Conflict`] when the port is in use; each says what to do.
-pub(crate) async fn listen(config: &ServerConfig) -> Result<Vec<TcpListener>> {
-    let addresses = resolve(config).await?;
-    check_exposure(config, &addresses)?;
+pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
+    let addresses = resolve(place).await?;
+    check_exposure(place, &addresses)?;
     let mut listeners: Vec<TcpListener> = Vec::with_capacity(addresses.len());
-    let mut port = config.port;
+    let mut port = place.port;
     for address in addresses {
         let address = SocketAddr::new(address.ip(), port);
         match listen_on(address) {
@@ -33,18 +74,19 @@ pub(crate) async fn listen(config: &ServerConfig) -> Result<Vec<TcpListener>> {
             }
             // A name such as localhost may have an IPv6 address on a machine without IPv6.
             Err(e) if is_absent(&e) && !listeners.is_empty() => {}
-            Err(e) => return Err(cannot_listen(address, e)),
+            Err(e) => return Err(cannot_listen(place, address, e)),
         }
     }
     Ok(listeners)
 }
 
-async fn resolve(config: &ServerConfig) -> Result<Vec<SocketAddr>> {
-    let host = config.host.trim().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = config.port;
+async fn resolve(place: Place<'_>) -> Result<Vec<SocketAddr>> {
+    let host = place.host.trim().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = place.port;
     let found = tokio::task::spawn_blocking(move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter)).await;
     let unknown = |why: String| {
-        Error::invalid(format!("server.host = {:?}: {why}; give an address such as \"127.0.0.1\"", config.host))
+        let key = format!("{}.host = {:?}", place.section, place.host);
+        Error::invalid(format!("{key}: {why}; give an address such as \"127.0.0.1\""))
     };
     let mut addresses = match found {
         Ok(Ok(addresses)) if addresses.is_empty() => return Err(unknown("the name has no address".to_owned())),
@@ -58,9 +100,9 @@ async fn resolve(config: &ServerConfig) -> Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-fn check_exposure(config: &ServerConfig, addresses: &[SocketAddr]) -> Result<()> {
+fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
     match addresses.iter().find(|address| !address.ip().to_canonical().is_loopback()) {
-        Some(open) if !config.allow_unauthenticated => Err(Error::new(
+        Some(open) if !place.allow_unauthenticated => Err(Error::new(
             ErrorKind::Forbidden,
             format!(
                 "refusing to listen on {}: it can be reached from other machines, and this version asks nobody for a \
@@ -92,24 +134,25 @@ fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable || error.kind() == io::ErrorKind::Unsupported
 }
 
-fn cannot_listen(address: SocketAddr, error: io::Error) -> Error {
+fn cannot_listen(place: Place<'_>, address: SocketAddr, error: io::Error) -> Error {
     let port = address.port();
+    let Place { other_host, other_port, .. } = place;
     let (kind, what) = match error.kind() {
         io::ErrorKind::AddrInUse => (
             ErrorKind::Conflict,
             format!(
                 "port {port} on {} is in use by another program, perhaps another ipfrs daemon: stop it, or choose another \
-                 port with --port or [server] port (0 lets the system choose)",
+                 port with {other_port} (0 lets the system choose)",
                 address.ip()
             ),
         ),
         io::ErrorKind::PermissionDenied => (
             ErrorKind::Forbidden,
-            format!("not allowed to listen on port {port}: choose a port of 1024 or more with --port or [server] port"),
+            format!("not allowed to listen on port {port}: choose a port of 1024 or more with {other_port}"),
         ),
         io::ErrorKind::AddrNotAvailable => (
             ErrorKind::InvalidInput,
-            format!("no interface of this machine has the address {}: change --host or [server] host", address.ip()),
+            format!("no interface of this machine has the address {}: change {other_host}", address.ip()),
         ),
         _ => (ErrorKind::Internal, format!("cannot listen on {address}: {error}")),
     };

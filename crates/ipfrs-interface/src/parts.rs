@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipfrs_core::{Error, Result};
+use ipfrs_grpc::{Grpc, Limits};
 use ipfrs_http::{App, Lifecycle};
 use ipfrs_node::{BlockStore, Node};
 use prometheus::Registry;
@@ -31,6 +33,16 @@ impl Parts {
         let registry = registry()?;
         let node = Node::over(engine, repo, config.node(), &registry).await?;
         Ok(Self { node, registry })
+    }
+
+    /// gRPC over the same Node, with the limits of `app`.
+    pub(crate) fn grpc(&self, config: &Config, app: &App, lifecycle: &Lifecycle) -> Result<Grpc> {
+        let limits = Limits {
+            max_concurrent_requests: config.gateway.max_concurrent_requests,
+            requests_active: app.metrics.requests_active.clone(),
+            upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds),
+        };
+        Grpc::new(&self.node, limits, lifecycle, &self.registry)
     }
 
     /// The front-end over the Node. `port` is the one that browsers may name in `Origin`.

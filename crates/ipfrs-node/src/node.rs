@@ -293,7 +293,7 @@ impl Node {
         }
         let repo = self.inner.repo.display();
         let message = format!("the repo {repo} is open read-only (store.read_only): nothing can be added or removed");
-        Err(Error::new(ErrorKind::Forbidden, message))
+        Err(Error::read_only(message))
     }
 
     /// Where files without a name go that hold what does not fit in memory.

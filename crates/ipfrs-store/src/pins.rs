@@ -269,7 +269,7 @@ impl Pins {
         }
         if let place @ Place::ReadOnly(_) = &self.inner.place {
             let message = format!("the pins in {place} are open read-only (store.read_only): nothing can be changed");
-            return Err(Error::new(ErrorKind::Forbidden, message));
+            return Err(Error::read_only(message));
         }
         let permits = changes.len().min(QUEUE_CHANGES) as u32;
         let permit = Arc::clone(&self.inner.admission).acquire_many_owned(permits).await;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// What each crate may depend on, of the workspace's own. `core <- ipns, store, tensor, unixfs <- stream <- node <- front-ends
 /// <- interface <- shells`: front-ends know the Node and no store.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("ipfrs-core", &[]),
     ("ipfrs-ipns", &["ipfrs-core"]),
     ("ipfrs-store", &["ipfrs-core"]),
@@ -16,8 +16,11 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("ipfrs-stream", &["ipfrs-core", "ipfrs-store", "ipfrs-unixfs"]),
     ("ipfrs-node", &["ipfrs-core", "ipfrs-ipns", "ipfrs-store", "ipfrs-tensor", "ipfrs-unixfs", "ipfrs-stream"]),
     ("ipfrs-http", &["ipfrs-core", "ipfrs-ipns", "ipfrs-node"]),
+    // What clients are made of as well.
+    ("ipfrs-proto", &[]),
+    ("ipfrs-grpc", &["ipfrs-core", "ipfrs-node", "ipfrs-proto"]),
     // Its listeners use the stream's socket.
-    ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-http"]),
+    ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-http", "ipfrs-grpc"]),
     ("ipfrs-cli", &["ipfrs-interface"]),
 ];
 

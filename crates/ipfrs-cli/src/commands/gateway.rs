@@ -38,6 +38,7 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     let flags = [
         ("--host", ("server", "host"), args.host.clone()),
         ("--port", ("server", "port"), args.port.map(|port| port.to_string())),
+        ("--grpc-port", ("grpc", "port"), args.grpc_port.map(|port| port.to_string())),
         ("--workers", ("server", "workers"), args.workers.map(|workers| workers.to_string())),
         ("--read-only", ("store", "read_only"), args.read_only.then(|| "true".to_owned())),
     ];
@@ -47,18 +48,22 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     runtime::run(&session.config.server, async {
         let mut gateway = Gateway::bind(&session.config, &session.repo).await?;
         let signals = Signals::listen()?;
-        announce(&session, &gateway.urls(), out)?;
+        announce(&session, &gateway, out)?;
         Ok(run_until_signalled(&mut gateway, signals).await?)
     })
 }
 
-fn announce(session: &Session, urls: &[String], out: &mut Output) -> Result<()> {
+fn announce(session: &Session, gateway: &Gateway, out: &mut Output) -> Result<()> {
+    let (urls, grpc) = (gateway.urls(), gateway.grpc_addresses());
     if out.is_json() {
-        return out.object(&json!({ "repo": session.repo, "urls": urls, "pid": std::process::id() }));
+        return out.object(&json!({ "repo": session.repo, "urls": urls, "grpc": grpc, "pid": std::process::id() }));
     }
     out.line(&format!("Repo: {}", session.repo.display()))?;
     for url in urls {
         out.line(&format!("Gateway: {url}"))?;
+    }
+    for address in grpc {
+        out.line(&format!("gRPC: {address}"))?;
     }
     out.line("Ready")
 }
@@ -66,10 +71,12 @@ fn announce(session: &Session, urls: &[String], out: &mut Output) -> Result<()> 
 async fn status(api: &Api, out: &mut Output) -> Result<()> {
     let version = api.version().await?.version;
     let is_ready = api.is_ready().await?;
+    let grpc = api.grpc_addresses().await?;
     let repo = api.repo_stat().await?;
     if out.is_json() {
         return out.object(&json!({
             "url": api.url(),
+            "grpc": grpc,
             "ready": is_ready,
             "version": version,
             "repo": repo.repo_path,
@@ -78,6 +85,9 @@ async fn status(api: &Api, out: &mut Output) -> Result<()> {
         }));
     }
     out.line(&format!("Gateway: {} ({})", api.url(), if is_ready { "ready" } else { "not ready" }))?;
+    for address in grpc {
+        out.line(&format!("gRPC: {address}"))?;
+    }
     out.line(&format!("Version: {version}"))?;
     out.line(&format!("Repo: {}", repo.repo_path))?;
     out.line(&format!("Blocks: {}", repo.num_objects))?;

@@ -6,6 +6,7 @@ mod settings;
 use std::time::Duration;
 
 use ipfrs_core::Result;
+use ipfrs_grpc::GrpcConfig;
 use ipfrs_http::{CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_node::{
     BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, RetrievalConfig, StoreConfig,
@@ -44,6 +45,8 @@ macro_rules! sections {
 sections! {
     /// `[server]`: where the daemon listens.
     server: ServerConfig,
+    /// `[grpc]`: where gRPC is served.
+    grpc: GrpcConfig,
     /// `[concurrency]`: how much work goes on at the same time.
     concurrency: ConcurrencyConfig,
     /// `[streaming]`: how files are sent.
@@ -90,6 +93,7 @@ impl Config {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and what is accepted.
     pub fn validate(&self) -> Result<()> {
         self.server.validate()?;
+        self.grpc.validate()?;
         self.store.validate()?;
         self.http().validate()?;
         self.log.validate()?;

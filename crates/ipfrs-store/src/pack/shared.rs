@@ -149,7 +149,7 @@ impl Shared {
         }
         let dir = self.dir.display();
         let message = format!("the block store in {dir} is open read-only (store.read_only): nothing can be changed");
-        Err(Error::new(ErrorKind::Forbidden, message))
+        Err(Error::read_only(message))
     }
 
     /// Why nothing can be written any more.

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-/// Readiness, and the wish to end. Clones share it: the composition root drives it, handlers read it.
+/// Readiness, and the wish to end. Clones share it: the composition root drives it, front-ends read it.
 #[derive(Debug, Clone, Default)]
 pub struct Lifecycle {
     ready: Arc<AtomicBool>,
+    draining: CancellationToken,
     end: CancellationToken,
 }
 
@@ -27,6 +28,18 @@ impl Lifecycle {
     /// From now on new work should go elsewhere: readiness probes fail.
     pub fn drain(&self) {
         self.ready.store(false, Ordering::Release);
+        self.draining.cancel();
+    }
+
+    /// Whether new work should go elsewhere, because the daemon ends.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
+    }
+
+    /// Completes once the daemon drains: what has no end of its own is to end then.
+    pub async fn drain_begun(&self) {
+        self.draining.cancelled().await;
     }
 
     /// Whether requests are welcome.

@@ -1,0 +1,139 @@
+//! Blocks that clients stream: all to be put, or operations of all kinds.
+
+use std::sync::Arc;
+
+use futures::stream::{Stream, StreamExt, TryStreamExt};
+use futures::{future, stream};
+use ipfrs_core::{Error, ErrorKind};
+use ipfrs_node::{Lifecycle, Node};
+use ipfrs_proto::block::v1::put_result::Result as PutOutcome;
+use ipfrs_proto::block::v1::stream_blocks_request::Operation;
+use ipfrs_proto::block::v1::stream_blocks_response::Result as Answer;
+use ipfrs_proto::block::v1::{
+    BatchPutBlocksRequest, BatchPutBlocksResponse, PutBlockRequest, PutResult, StreamBlocksRequest,
+    StreamBlocksResponse,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::{Status, Streaming};
+
+use super::{get, has, put};
+use crate::error::{self, Fault};
+use crate::inbound::Inbound;
+
+/// Operations of one stream that are under way at the same time.
+const MAX_OPERATIONS: usize = 256;
+/// KiB of blocks to put that one stream may have under way: the store commits what is under way together.
+const WINDOW_KIB: u32 = 8 * 1024;
+/// Most blocks of one stream of puts, so that its answer is below the 4 MiB that clients take as a rule.
+const MAX_STREAMED_BLOCKS: usize = 50_000;
+
+/// Room for blocks of one stream.
+#[derive(Clone)]
+struct Window(Arc<Semaphore>);
+
+impl Window {
+    fn new() -> Self {
+        Self(Arc::new(Semaphore::new(WINDOW_KIB as usize)))
+    }
+
+    /// Waits for room for `bytes`; it is free again when the permit is dropped.
+    async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(WINDOW_KIB).clamp(1, WINDOW_KIB);
+        // Nobody closes it.
+        self.0.clone().acquire_many_owned(kibibytes).await.ok()
+    }
+}
+
+/// Stores what comes, several blocks at a time, and says of each in order what became of it.
+pub(super) async fn put_all(
+    node: &Node,
+    blocks: Inbound<BatchPutBlocksRequest>,
+) -> Result<BatchPutBlocksResponse, Status> {
+    let window = Window::new();
+    let requests = stream::try_unfold((blocks, 0_usize), |(mut blocks, count)| async move {
+        let Some(request) = blocks.next().await? else { return Ok(None) };
+        if count == MAX_STREAMED_BLOCKS {
+            let why = format!("more than {MAX_STREAMED_BLOCKS} blocks in one stream: send several");
+            return Err(error::status(Error::too_large(why)));
+        }
+        Ok(Some((request, (blocks, count + 1))))
+    });
+    let puts = requests.and_then(|BatchPutBlocksRequest { data, options, cid }| {
+        let (node, window) = (node.clone(), window.clone());
+        async move {
+            let room = window.room(data.len()).await;
+            Ok(async move {
+                let asked = cid.clone();
+                let outcome = put(&node, PutBlockRequest { data, options, cid }).await;
+                drop(room);
+                Ok(outcome.map_err(|fault| fault.of_block(asked)))
+            })
+        }
+    });
+    let mut answer = BatchPutBlocksResponse::default();
+    let mut outcomes = std::pin::pin!(puts.try_buffered(MAX_OPERATIONS));
+    while let Some(outcome) = outcomes.try_next().await? {
+        let result = match outcome {
+            Ok(block) => {
+                answer.stored += 1;
+                answer.stored_bytes += block.size;
+                PutOutcome::Block(block)
+            }
+            Err(error) => PutOutcome::Error(error),
+        };
+        answer.results.push(PutResult { result: Some(result) });
+    }
+    Ok(answer)
+}
+
+/// Does what the client asks for, several operations at a time, and answers each as soon as it is done. When the daemon
+/// drains, what was asked by then is the last.
+pub(super) fn answers(
+    node: &Node,
+    lifecycle: &Lifecycle,
+    requests: Streaming<StreamBlocksRequest>,
+) -> impl Stream<Item = Result<StreamBlocksResponse, Status>> + Send + use<> {
+    let (node, window) = (node.clone(), Window::new());
+    let (until, draining) = (lifecycle.clone(), lifecycle.clone());
+    let requests = requests.map_err(error::clarified).take_until(async move { until.drain_begun().await });
+    let operations = requests.and_then(move |StreamBlocksRequest { id, operation }| {
+        let (node, window) = (node.clone(), window.clone());
+        async move {
+            let bytes = if let Some(Operation::Put(put)) = &operation { put.data.len() } else { 0 };
+            let room = window.room(bytes).await;
+            Ok(async move {
+                let result = Some(answer(&node, operation).await);
+                drop(room);
+                Ok(StreamBlocksResponse { id, result })
+            })
+        }
+    });
+    let ended = future::lazy(move |_| draining.is_draining().then(stopping));
+    operations.try_buffer_unordered(MAX_OPERATIONS).chain(stream::once(ended).filter_map(future::ready).map(Err))
+}
+
+async fn answer(node: &Node, operation: Option<Operation>) -> Answer {
+    match operation {
+        Some(Operation::Get(request)) => {
+            let asked = request.cid.clone();
+            get(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(asked)), Answer::Block)
+        }
+        Some(Operation::Put(request)) => {
+            let asked = request.cid.clone();
+            put(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(asked)), Answer::Put)
+        }
+        Some(Operation::Has(request)) => {
+            let asked = request.cid.clone();
+            has(node, request).await.map_or_else(|fault| Answer::Error(fault.of_block(asked)), Answer::Has)
+        }
+        None => {
+            let fault = Fault::from(Error::invalid("the message has no operation: set get, put or has"));
+            Answer::Error(fault.of_block(String::new()))
+        }
+    }
+}
+
+fn stopping() -> Status {
+    let why = "the daemon stops: what was answered is done, ask for the rest again later";
+    error::status(Error::new(ErrorKind::Unavailable, why))
+}

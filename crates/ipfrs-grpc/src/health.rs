@@ -1,0 +1,72 @@
+//! `grpc.health.v1.Health` (<https://grpc.io/docs/guides/health-checking/>): SERVING while requests are welcome.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures::{Stream, stream};
+use ipfrs_node::{Lifecycle, Node};
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+/// How soon whoever watches is told of a change that is no drain.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Readiness of the daemon, which is that of each of its services.
+#[derive(Debug, Clone)]
+pub(crate) struct Readiness {
+    pub(crate) node: Node,
+    pub(crate) lifecycle: Lifecycle,
+    /// The names of the services.
+    pub(crate) services: &'static [&'static str],
+}
+
+impl Readiness {
+    fn status(&self, service: &str) -> ServingStatus {
+        if !service.is_empty() && !self.services.contains(&service) {
+            ServingStatus::ServiceUnknown
+        } else if self.lifecycle.is_ready() && self.node.check().is_ok() {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        }
+    }
+}
+
+fn answer(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse { status: status.into() }
+}
+
+#[async_trait::async_trait]
+impl Health for Readiness {
+    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+        let service = request.into_inner().service;
+        match self.status(&service) {
+            ServingStatus::ServiceUnknown => Err(Status::not_found(format!("there is no service {service:?}"))),
+            status => Ok(Response::new(answer(status))),
+        }
+    }
+
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    /// The status, and each change of it. When the daemon drains, NOT_SERVING is the last that it says.
+    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let (readiness, service) = (self.clone(), request.into_inner().service);
+        let changes = stream::unfold(None, move |told| {
+            let (readiness, service) = (readiness.clone(), service.clone());
+            async move {
+                while told == Some(readiness.status(&service)) {
+                    if readiness.lifecycle.is_draining() {
+                        return None;
+                    }
+                    // What has not changed by then is looked at again.
+                    let _ = tokio::time::timeout(WATCH_INTERVAL, readiness.lifecycle.drain_begun()).await;
+                }
+                let status = readiness.status(&service);
+                Some((Ok(answer(status)), Some(status)))
+            }
+        });
+        Ok(Response::new(Box::pin(changes)))
+    }
+}

@@ -1,0 +1,17 @@
+//! The gRPC front-end: blocks, DAGs, files and tensors, with health and reflection.
+//!
+//! [`Grpc`] answers what a listener of its own takes ([`Grpc::answer`]), and has routes for gRPC-Web on the main listener
+//! ([`Grpc::web_routes`]). Methods parse, call the Node and render; what is said in `proto/` of each holds here.
+
+mod block;
+mod call;
+mod config;
+mod error;
+mod health;
+mod inbound;
+mod metrics;
+mod request_id;
+mod server;
+
+pub use config::GrpcConfig;
+pub use server::{Answering, Grpc, Limits};

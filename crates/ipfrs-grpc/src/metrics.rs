@@ -1,0 +1,114 @@
+//! The gRPC metric families.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ipfrs_core::{Error, Result};
+use prometheus::core::Collector;
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prost::Message;
+use prost_types::FileDescriptorSet;
+use tonic::Code;
+
+/// The service and the method of calls that nobody answers.
+const UNKNOWN: &str = "unknown";
+
+/// The families, by the path of each method. Cloning shares them.
+#[derive(Debug, Clone)]
+pub(crate) struct GrpcMetrics {
+    methods: Arc<HashMap<String, Arc<Method>>>,
+    unknown: Arc<Method>,
+}
+
+/// The metrics of one method.
+#[derive(Debug)]
+pub(crate) struct Method {
+    service: String,
+    method: String,
+    requests: IntCounterVec,
+    duration: Histogram,
+}
+
+impl GrpcMetrics {
+    /// Makes the families for the methods in `descriptors`, each an encoded `FileDescriptorSet`, and registers them.
+    ///
+    /// # Errors
+    /// When one of the names is taken in `registry`.
+    pub(crate) fn register(registry: &Registry, descriptors: &[&[u8]]) -> Result<Self> {
+        let seconds = vec![1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+        let labels = ["service", "method", "code"];
+        let help = "Calls that ended, by service, method and code";
+        let requests = registered(registry, IntCounterVec::new(Opts::new("ipfrs_grpc_requests_total", help), &labels))?;
+        let help = "From a call's head to the end of its answer";
+        let options = HistogramOpts::new("ipfrs_grpc_request_duration_seconds", help).buckets(seconds);
+        let durations = registered(registry, HistogramVec::new(options, &labels[..2]))?;
+        let of = |service: &str, method: &str| {
+            // So that the family is there before the first call.
+            requests.with_label_values(&[service, method, code_name(Code::Ok)]);
+            Arc::new(Method {
+                service: service.to_owned(),
+                method: method.to_owned(),
+                requests: requests.clone(),
+                duration: durations.with_label_values(&[service, method]),
+            })
+        };
+        let mut methods = HashMap::new();
+        for bytes in descriptors {
+            let files = FileDescriptorSet::decode(*bytes)
+                .map_err(|e| Error::internal("the descriptors of gRPC cannot be read").with_source(e))?;
+            for file in files.file {
+                for service in &file.service {
+                    let name = format!("{}.{}", file.package(), service.name());
+                    for method in &service.method {
+                        methods.insert(format!("/{name}/{}", method.name()), of(&name, method.name()));
+                    }
+                }
+            }
+        }
+        Ok(Self { methods: Arc::new(methods), unknown: of(UNKNOWN, UNKNOWN) })
+    }
+
+    /// The metrics of the method with this path: `/ipfrs.block.v1.BlockService/GetBlock`.
+    pub(crate) fn of(&self, path: &str) -> Arc<Method> {
+        self.methods.get(path).unwrap_or(&self.unknown).clone()
+    }
+}
+
+impl Method {
+    /// Counts a call that ended.
+    pub(crate) fn ended(&self, code: Code, start: Instant) {
+        self.requests.with_label_values(&[&self.service, &self.method, code_name(code)]).inc();
+        self.duration.observe(start.elapsed().as_secs_f64());
+    }
+}
+
+/// The name of a code in the specification of gRPC.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> Result<C> {
+    let failed = |e| Error::internal("a metric could not be registered").with_source(e);
+    let metric = metric.map_err(failed)?;
+    registry.register(Box::new(metric.clone())).map_err(failed)?;
+    Ok(metric)
+}

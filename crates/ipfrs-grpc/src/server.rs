@@ -1,0 +1,224 @@
+//! The services, mounted.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::future::RouteFuture;
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
+use http::{Method, Request, StatusCode};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::{Lifecycle, Limit, Node};
+use ipfrs_proto::block::v1::block_service_server::{self, BlockServiceServer};
+use prometheus::{IntGauge, Registry};
+use tonic::codec::CompressionEncoding;
+use tonic::service::Routes;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_web::GrpcWebLayer;
+use tower::Service as _;
+
+use crate::block::Blocks;
+use crate::call::{self, Calls};
+use crate::error;
+use crate::health::Readiness;
+use crate::metrics::GrpcMetrics;
+use crate::request_id::{RequestIds, X_REQUEST_ID};
+
+/// The services that are offered, health and reflection aside.
+const SERVICES: &[&str] = &[block_service_server::SERVICE_NAME];
+
+/// Room in a message for everything but its payload.
+const MESSAGE_ROOM_BYTES: usize = 4 * 1024;
+/// Room in a message for one content ID as text: most take half of it.
+const CID_ROOM_BYTES: usize = 128;
+
+/// A service with the message encodings that are offered.
+macro_rules! offered {
+    ($service:expr) => {
+        $service
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd)
+            .send_compressed(CompressionEncoding::Gzip)
+            .send_compressed(CompressionEncoding::Zstd)
+    };
+}
+
+/// Bounds that this front-end shares with HTTP.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Most requests that are answered at the same time, in all front-ends together.
+    pub max_concurrent_requests: usize,
+    /// Requests that are being answered, in all front-ends together.
+    pub requests_active: IntGauge,
+    /// How long a client may pause in a stream that others wait for.
+    pub upload_idle: Duration,
+}
+
+/// The front-end. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Grpc {
+    router: Router,
+    calls: Arc<Calls>,
+    node: Node,
+    limits: Limits,
+}
+
+impl Grpc {
+    /// Builds the services over a node.
+    ///
+    /// # Errors
+    /// When the metrics are registered already.
+    pub fn new(node: &Node, limits: Limits, lifecycle: &Lifecycle, registry: &Registry) -> Result<Self> {
+        let descriptors = [ipfrs_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET];
+        let reflection =
+            [tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET, tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET];
+        let metrics = GrpcMetrics::register(registry, &[descriptors.as_slice(), reflection.as_slice()].concat())?;
+        let broken = |e| Error::internal("reflection cannot be offered").with_source(e);
+        let reflected = || {
+            descriptors.iter().fold(tonic_reflection::server::Builder::configure(), |builder, bytes| {
+                builder.register_encoded_file_descriptor_set(bytes)
+            })
+        };
+        let readiness = Readiness { node: node.clone(), lifecycle: lifecycle.clone(), services: SERVICES };
+        let blocks = Blocks { node: node.clone(), limits: limits.clone(), lifecycle: lifecycle.clone() };
+        let block_bytes = MAX_BLOCK_BYTES.max(node.config().batch.max_batch_size * CID_ROOM_BYTES) + MESSAGE_ROOM_BYTES;
+        let routes = Routes::new(HealthServer::new(readiness))
+            .add_service(offered!(BlockServiceServer::new(blocks)).max_decoding_message_size(block_bytes))
+            .add_service(reflected().build_v1().map_err(broken)?)
+            // Clients of before 2023 know no other.
+            .add_service(reflected().build_v1alpha().map_err(broken)?);
+        let calls = Arc::new(Calls { metrics, ids: RequestIds::new() });
+        let router = routes.into_axum_router().layer(from_fn_with_state(calls.clone(), call::observe));
+        Ok(Self { router, calls, node: node.clone(), limits })
+    }
+
+    /// Answers a request of a listener that is for gRPC alone.
+    pub fn answer<B>(&self, request: Request<B>) -> Answering
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        if let Some(refusal) = refusal(&request) {
+            return Answering { inner: None, response: Some(refusal), place: None };
+        }
+        match Place::take(&self.limits) {
+            Some(place) => {
+                Answering { inner: Some(self.router.clone().call(request)), response: None, place: Some(place) }
+            }
+            None => Answering { inner: None, response: Some(self.too_many(&request)), place: None },
+        }
+    }
+
+    /// The same services for a listener that others share: as gRPC-Web, over HTTP/1.1 and HTTP/2, and as gRPC over HTTP/2.
+    /// Who may call, and how many at the same time, is for that listener to say.
+    #[must_use]
+    pub fn web_routes(&self) -> Router {
+        self.router.clone().reset_fallback().layer(GrpcWebLayer::new())
+    }
+
+    fn too_many<B>(&self, request: &Request<B>) -> Response {
+        self.node.count_refusal(Limit::ConcurrentRequests);
+        let most = self.limits.max_concurrent_requests;
+        let what =
+            format!("{most} requests are being answered, the most at the same time (gateway.max_concurrent_requests)");
+        let status = error::status(Error::new(ErrorKind::RateLimited, format!("{what}: try again in a second")));
+        self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
+        let mut response = status.into_http::<Body>();
+        response.headers_mut().insert(X_REQUEST_ID, self.calls.ids.of(request.headers()));
+        response
+    }
+}
+
+/// Answers what is no call of gRPC, as the protocol says; and what a page in a browser sends.
+fn refusal<B>(request: &Request<B>) -> Option<Response> {
+    let headers = request.headers();
+    if request.method() != Method::POST {
+        let text = "gRPC is spoken here: calls are POST requests of HTTP/2\n";
+        return Some((StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response());
+    }
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_grpc =
+        kind.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']));
+    if !is_grpc {
+        let text = "gRPC is spoken here (content-type: application/grpc); gRPC-Web is on the gateway's own port\n";
+        return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response());
+    }
+    if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") || headers.contains_key("sec-fetch-dest")
+    {
+        return Some(
+            (StatusCode::FORBIDDEN, "the request comes from a page in a browser (Origin, Sec-Fetch)\n").into_response(),
+        );
+    }
+    None
+}
+
+/// A request that is being answered, until its answer has ended.
+#[derive(Debug)]
+struct Place(IntGauge);
+
+impl Place {
+    fn take(limits: &Limits) -> Option<Self> {
+        limits.requests_active.inc();
+        let place = Self(limits.requests_active.clone());
+        let most = i64::try_from(limits.max_concurrent_requests).unwrap_or(i64::MAX);
+        (place.0.get() <= most).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// An answer on its way.
+pub struct Answering {
+    inner: Option<RouteFuture<Infallible>>,
+    /// Where it was ready at once.
+    response: Option<Response>,
+    place: Option<Place>,
+}
+
+impl Future for Answering {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some(inner) = &mut this.inner else { return Poll::Ready(Ok(this.response.take().unwrap_or_default())) };
+        let response = ready!(Pin::new(inner).poll(cx))?;
+        let place = this.place.take();
+        Poll::Ready(Ok(response.map(|inner| Body::new(Placed { inner, _place: place }))))
+    }
+}
+
+/// A body that keeps its place.
+struct Placed {
+    inner: Body,
+    _place: Option<Place>,
+}
+
+impl HttpBody for Placed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
