@@ -37,7 +37,7 @@ impl Service {
         B::Error: Into<axum::BoxError>,
     {
         if lacks_host(&request) {
-            let text = "a request of HTTP/1.1 has one Host header (RFC 9112, 3.2)\n";
+            let text = "a request of HTTP/1.1 has one Host header, and none has several (RFC 9112, 3.2)\n";
             return Answering { step: self.refused(&request, text) };
         }
         if request.method() == Method::CONNECT {
@@ -101,10 +101,13 @@ pub fn opens_tunnel<B>(request: &Request<B>) -> bool {
         && !lacks_host(request)
 }
 
-/// Whether a request of HTTP/1.1 names no host, or several.
+/// Whether a request has several hosts, of which a proxy may have looked at another one, or is of HTTP/1.1 and has none.
 fn lacks_host<B>(request: &Request<B>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
-    request.version() == Version::HTTP_11 && (hosts.next().is_none() || hosts.next().is_some())
+    match hosts.next() {
+        Some(_) => hosts.next().is_some(),
+        None => request.version() == Version::HTTP_11,
+    }
 }
 
 pin_project! {

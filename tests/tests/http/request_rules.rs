@@ -77,7 +77,7 @@ async fn if_match_is_a_condition() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_without_a_host_is_malformed() {
+async fn a_request_without_a_host_or_with_several_is_malformed() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "content").await;
     gateway.content(&format!("/ipfs/{cid}")).await;
@@ -85,6 +85,7 @@ async fn a_request_without_a_host_is_malformed() {
         (format!("GET /ipfs/{cid} HTTP/1.1\r\n\r\n"), 400),
         (format!("GET /ipfs/{cid} HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"), 400),
         (format!("GET http://a/ipfs/{cid} HTTP/1.1\r\n\r\n"), 400),
+        (format!("GET /ipfs/{cid} HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n"), 400),
         (format!("GET /ipfs/{cid} HTTP/1.1\r\nHost:\r\n\r\n"), 200),
         (format!("GET /ipfs/{cid} HTTP/1.0\r\n\r\n"), 200),
     ] {
@@ -95,7 +96,7 @@ async fn a_request_without_a_host_is_malformed() {
         assert_ne!(answer.header("x-request-id"), "", "{request}");
     }
     let metrics = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
-    let line = "ipfrs_http_requests_total{endpoint=\"unmatched\",method=\"GET\",status=\"400\"} 3\n";
+    let line = "ipfrs_http_requests_total{endpoint=\"unmatched\",method=\"GET\",status=\"400\"} 4\n";
     assert!(metrics.contains(line), "{metrics}");
 }
 

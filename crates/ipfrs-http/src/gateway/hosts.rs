@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderName};
@@ -14,6 +14,9 @@ use crate::config::{HostConfig, Namespace, Network};
 
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Longest name in DNS as it is written (RFC 1035, 2.3.4).
+const MAX_NAME_BYTES: usize = 253;
 
 /// The hosts that a request names.
 #[derive(Debug)]
@@ -93,26 +96,33 @@ fn last_of(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 
 /// A host as URLs have it, in name and port.
 fn split(host: &str) -> Option<(&str, Option<&str>)> {
-    let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.find(']')) {
-        Some(end) => {
-            let (name, rest) = host.split_at(end + 2);
-            let address = name.trim_matches(['[', ']']);
-            address.parse::<std::net::Ipv6Addr>().ok()?;
-            (name, if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) })
-        }
-        None => match host.split_once(':') {
-            Some((name, port)) => (name, Some(port)),
-            None => (host, None),
-        },
+    let (name, port) = if let Some(rest) = host.strip_prefix('[') {
+        let (address, port) = rest.split_once(']')?;
+        address.parse::<Ipv6Addr>().ok()?;
+        let port = if port.is_empty() { None } else { Some(port.strip_prefix(':')?) };
+        (&host[..address.len() + 2], port)
+    } else {
+        let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
+        let name = name.strip_suffix('.').filter(|name| !name.is_empty()).unwrap_or(name);
+        is_name(name).then_some((name, port))?
     };
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    if !name.starts_with('[') && !name.bytes().all(is_name) {
-        return None;
-    }
     if port.is_some_and(|port| port.len() > 5 || !port.bytes().all(|byte| byte.is_ascii_digit())) {
         return None;
     }
-    Some((name.strip_suffix('.').unwrap_or(name), port.filter(|port| !port.is_empty())))
+    Some((name, port.filter(|port| !port.is_empty())))
+}
+
+/// Whether this is nothing, or labels with a dot between each two. What is longer than any name in DNS is none: each of its
+/// dots would be looked at.
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let mut before = b'.';
+    let is_spelled = name.bytes().all(|byte| {
+        let fits = is_plain(byte) || (byte == b'.' && before != b'.');
+        before = byte;
+        fits
+    });
+    name.is_empty() || (is_spelled && before != b'.' && name.len() <= MAX_NAME_BYTES)
 }
 
 /// What a request's host leads to.
@@ -193,6 +203,10 @@ impl Hosts {
         let is_configured = !self.exact.is_empty() || !self.patterns.is_empty();
         if !is_configured && called.forwarded.is_none() && called.own.is_local() {
             return Way::Daemon;
+        }
+        let is_plain_gateway = || self.of(&called.own.lower()).is_some_and(|config| is_plain(config, path));
+        if called.forwarded.is_none() && is_plain_gateway() {
+            return Way::Gateway;
         }
         let own = self.visit(&called.own, called.is_https, None);
         let visit = match &called.forwarded {
@@ -313,7 +327,6 @@ mod tests {
             ("x.example.com", "below x.example.com"),
             ("bafy.ipld.example.com", "below bafy.ipld.example.com"),
             ("ipfs.example.com", "below ipfs.example.com"),
-            (".ipfs.example.com", "below .ipfs.example.com"),
             ("x.plain.example", "unknown x.plain.example"),
             ("notexample.com", "unknown notexample.com"),
             ("[::1]:80", "gateway [::1]:80"),
@@ -322,6 +335,17 @@ mod tests {
             ("localhost", "daemon"),
             ("", "daemon"),
             ("a b", "invalid"),
+            ("[::1", "invalid"),
+            ("[a.b", "invalid"),
+            ("[::1]x", "invalid"),
+            (".", "invalid"),
+            (".ipfs.example.com", "invalid"),
+            ("a..example.com", "invalid"),
+            // With two dots this would be no configured host, and the daemon.
+            ("example.com..", "invalid"),
+            ("example.com..:80", "invalid"),
+            (&format!("{}example.com", "a.".repeat(121)), &format!("below {}example.com", "a.".repeat(121))),
+            (&format!("{}example.com", "a.".repeat(122)), "invalid"),
         ] {
             assert_eq!(place(host), expected, "{host}");
         }
