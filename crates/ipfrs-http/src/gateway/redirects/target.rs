@@ -121,6 +121,10 @@ impl<'a> Target<'a> {
             }
             check_length(url.len())?;
         }
+        // Where a value in the first place is empty, the next one would be a host.
+        if url.starts_with("//") && !self.0.starts_with("//") {
+            url = format!("/{}", url.trim_start_matches('/'));
+        }
         Ok(match query {
             Some(query) if !query.is_empty() => with_query(&url, query),
             _ => url,

@@ -74,6 +74,9 @@ fn the_first_rule_that_matches_says_where_to() {
         ("/a /b.html?x=/y#z 200", "/a", "200 [b.html]"),
         ("/* /t/:splat", "/a%2F%3F%23%25%0D%0A@:", "301 /t/a/%3F%23%25%0D%0A@:"),
         ("/* /:splat", "/%2F%2Fevil.example", "301 /evil.example"),
+        ("/a* /:splat", "/a/evil.example/b", "301 /evil.example/b"),
+        ("/a* /:splat/:splat", "/a/evil.example", "301 /evil.example//evil.example"),
+        ("/a //:splat/x", "/a", "301 ///x"),
         ("/* https://example.com:splat", "/@evil.example", "301 https://example.com%40evil.example"),
         ("/:a /t?a=:a#:a", "/1&b=2 3", "301 /t?a=1%26b%3D2%203#1%26b%3D2%203"),
         ("/a /b%FF 200", "/a", "! the rule for /a: it leads to a path that is not UTF-8"),
@@ -168,7 +171,8 @@ fn naive(file: &[(Vec<String>, bool, Vec<String>)], path: &[String]) -> Option<S
                 from.iter().position(|pattern| pattern == name).map_or(name.to_owned(), |index| path[index].clone())
             }
         };
-        Some(to.iter().map(|segment| format!("/{}", value(segment))).collect())
+        let location: String = to.iter().map(|segment| format!("/{}", value(segment))).collect();
+        Some(format!("/{}", location.trim_start_matches('/')))
     })
 }
 
