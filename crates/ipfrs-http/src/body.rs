@@ -16,6 +16,8 @@ use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep, timeout};
 
+pub(crate) use crate::failure::broken_off;
+
 /// A body whose length is known before its bytes are. A stream that fails or ends early breaks the body off, which
 /// resets the connection: no client takes a part for the whole.
 pub(crate) struct Sized<S> {
@@ -55,12 +57,6 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Sized<S> {
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.remaining)
     }
-}
-
-/// Logs why an answer breaks off after its head was sent: the client cannot be told any more.
-pub(crate) fn broken_off(error: Error) -> Error {
-    tracing::warn!(error = %error, "an answer was broken off after its head was sent");
-    error
 }
 
 /// Says that an answer of the RPC is a stream of bytes.

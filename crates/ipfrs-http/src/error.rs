@@ -12,6 +12,7 @@ use ipfrs_core::{Error, ErrorKind};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::failure;
 use crate::request_id::RequestId;
 
 /// The HTTP status of each kind of error.
@@ -36,12 +37,13 @@ pub(crate) fn status(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// Logs what the operator must see; what a client did wrong is the client's to see.
-fn log(error: &Error, status: StatusCode) {
-    if status.is_server_error() && !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unresolvable) {
-        let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-        tracing::error!(kind = %error.kind(), %error, cause, "a request failed");
+/// Has logged what the operator must see; what a client did wrong is the client's to see.
+fn noted(mut response: Response, error: &Error) -> Response {
+    let is_ours = status(error.kind()).is_server_error();
+    if is_ours && !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unresolvable) {
+        failure::note(&mut response, error);
     }
+    response
 }
 
 fn finish(mut response: Response, status: StatusCode) -> Response {
@@ -56,12 +58,16 @@ fn finish(mut response: Response, status: StatusCode) -> Response {
 
 /// Why a gateway's answer failed: goes with its text as an extension, so that a browser may be shown a page instead.
 #[derive(Debug, Clone)]
-pub(crate) struct Reason(pub(crate) String);
+pub(crate) struct Reason {
+    pub(crate) text: String,
+    /// Whether the request's path is one below the only root of its host.
+    pub(crate) is_isolated: bool,
+}
 
 /// A failed answer: its reason as text.
 pub(crate) fn refused(status: StatusCode, reason: String) -> Response {
     let mut response = finish(format!("{reason}\n").into_response(), status);
-    response.extensions_mut().insert(Reason(reason));
+    response.extensions_mut().insert(Reason { text: reason, is_isolated: false });
     response
 }
 
@@ -77,9 +83,7 @@ impl From<Error> for GatewayError {
 
 impl IntoResponse for GatewayError {
     fn into_response(self) -> Response {
-        let status = status(self.0.kind());
-        log(&self.0, status);
-        refused(status, self.0.to_string())
+        noted(refused(status(self.0.kind()), self.0.to_string()), &self.0)
     }
 }
 
@@ -161,9 +165,7 @@ impl IntoResponse for RpcError {
     fn into_response(self) -> Response {
         match self {
             Self::Command(error) => {
-                let table = status(error.kind());
-                log(&error, table);
-                finish(RpcErrorBody::of(&error).into_response(), rpc_status(error.kind()).0)
+                noted(finish(RpcErrorBody::of(&error).into_response(), rpc_status(error.kind()).0), &error)
             }
             Self::Request(text) => finish(format!("{text}\n").into_response(), StatusCode::BAD_REQUEST),
         }
@@ -186,9 +188,8 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = status(self.error.kind());
-        log(&self.error, status);
-        problem(status, self.error.kind().code(), self.error.message(), &self.request_id, self.members)
+        let (status, code) = (status(self.error.kind()), self.error.kind().code());
+        noted(problem(status, code, self.error.message(), &self.request_id, self.members), &self.error)
     }
 }
 

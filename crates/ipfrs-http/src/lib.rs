@@ -7,6 +7,7 @@ mod body;
 mod compression;
 mod config;
 mod error;
+mod failure;
 mod gateway;
 mod grpc;
 mod health;

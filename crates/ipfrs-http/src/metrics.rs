@@ -17,6 +17,7 @@ use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::body::{Drained, Observed, Patient};
+use crate::failure;
 use crate::gateway::error_page::{self, Browser};
 use crate::limits::{self, Place};
 use crate::request_id::{RequestId, X_REQUEST_ID};
@@ -30,8 +31,8 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 pub struct HttpMetrics {
     /// Connections that are open; kept by whoever accepts them.
     pub connections_active: IntGauge,
-    /// Requests that are being answered, in whichever front-end: those that hold a [`Place`] here, and others.
-    pub requests_active: IntGauge,
+    /// Requests that hold a [`Place`].
+    pub(crate) requests_active: IntGauge,
     requests: IntCounterVec,
     duration: HistogramVec,
     request_size: HistogramVec,
@@ -157,6 +158,10 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
+/// When a request came whose route was not known at once: it goes with the request, as an extension.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrived(pub(crate) Instant);
+
 /// The layer of all routes that do not observe themselves.
 pub(crate) async fn observe(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
@@ -172,7 +177,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     mut request: Request,
     answer: impl FnOnce(Request) -> A,
 ) -> Response {
-    let start = Instant::now();
+    let start = request.extensions_mut().remove().map_or_else(Instant::now, |Arrived(at)| at);
     let id = state.request_ids.of(request.headers());
     let asked = state.compression.asked(&request);
     let browser = Browser::of(&request, &id);
@@ -189,11 +194,12 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
         });
     }
     let place = family.is_counted.then(|| Place::take(state));
-    let response = if matches!(place, Some(None)) {
+    let mut response = if matches!(place, Some(None)) {
         limits::too_many(state, &family.endpoint, &id)
     } else {
         AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()))
     };
+    failure::log(&mut response, &family.endpoint, &id);
     let response = error_page::shown(state, browser, response);
     let mut response = state.compression.apply(asked, response).await;
     response.headers_mut().insert(X_REQUEST_ID, id);

@@ -3,6 +3,7 @@
 use ipfrs_http::{HostConfig, Namespace};
 use ipfrs_interface::Config;
 use reqwest::{Method, Response, Version};
+use tokio::net::UdpSocket;
 
 use crate::harness::{TestGateway, client, header};
 use crate::wire::Wire;
@@ -122,6 +123,31 @@ async fn while_dns_fails_a_domain_has_what_every_host_has_and_no_rpc() {
 }
 
 #[tokio::test]
+async fn who_waits_for_dns_takes_a_place_and_the_wait_is_measured() {
+    // It takes questions and never answers.
+    let resolver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = resolver.local_addr().unwrap();
+    let gateway = TestGateway::start_with(|config| {
+        config.dns.resolvers = serde_json::from_value(address.to_string().into()).unwrap();
+        config.dns.timeout_seconds = 1;
+        config.gateway.max_concurrent_requests = 1;
+    })
+    .await;
+    let beside = async {
+        resolver.recv_from(&mut [0; 512]).await.unwrap();
+        assert_eq!(status(&gateway, "two.example.net", "/x").await, 429);
+        assert_eq!(status(&gateway, "two.example.net", "/health").await, 200);
+    };
+    let (waited, ()) = tokio::join!(status(&gateway, "one.example.net", "/x"), beside);
+    assert_eq!(waited, 504);
+    let metrics = String::from_utf8(gateway.content("/metrics").await.to_vec()).unwrap();
+    assert!(metrics.contains("ipfrs_refusals_total{limit=\"max_concurrent_requests\"} 1\n"), "{metrics}");
+    let sum = "ipfrs_http_request_duration_seconds_sum{endpoint=\"unmatched\",method=\"GET\"} ";
+    let seconds = metrics.lines().find_map(|line| line.strip_prefix(sum)).unwrap();
+    assert!(seconds.parse::<f64>().unwrap() > 0.1, "the wait itself: {seconds}");
+}
+
+#[tokio::test]
 async fn a_website_is_served_at_its_domain_and_nothing_else_is() {
     let (gateway, root) = with_websites().await;
     for (host, path, body) in [
@@ -169,6 +195,10 @@ async fn a_website_is_served_at_its_domain_and_nothing_else_is() {
     ] {
         assert!(page.contains(link), "{link} in {page}");
     }
+    let missing = ask(&gateway, "site.example", "/list/none", &[("accept", "text/html")]).await;
+    assert_eq!(missing.status(), 404);
+    let missing = missing.text().await.unwrap();
+    assert!(missing.contains("<a href=\"/list/\">Up to the parent directory</a>"), "{missing}");
     let moved = ask(&gateway, "site.example", "/list?a=b", &[]).await;
     assert_eq!((moved.status().as_u16(), header(&moved, "location")), (301, "/list/?a=b"));
 }

@@ -51,6 +51,15 @@ async fn a_download_that_meets_a_missing_leaf_breaks_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_whose_beginning_is_missing_is_404_before_its_head() {
+    let (gateway, cid) = without_some_leaves("", &[1, 2, 3]).await;
+    for range in ["", "bytes=5-10", "bytes=0-0,300000-300001"] {
+        let request = gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("range", range);
+        assert_eq!(request.send().await.unwrap().status(), 404, "{range}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ranges_that_avoid_a_missing_leaf_are_served() {
     let (gateway, cid) = without_some_leaves("", &[0, 2, 3]).await;
     let content = content::bytes(SIZE);

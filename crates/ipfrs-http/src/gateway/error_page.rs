@@ -45,7 +45,7 @@ struct Page<'a> {
 
 /// An answer as it goes out: one that failed for a [`Reason`] is a page for a browser.
 pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Response) -> Response {
-    let Some(Reason(reason)) = response.extensions_mut().remove() else { return response };
+    let Some(Reason { text, is_isolated }) = response.extensions_mut().remove() else { return response };
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
     let Some(browser) = browser else { return response };
     let words = words(response.status());
@@ -53,9 +53,9 @@ pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Re
         title: format!("{} {}", response.status().as_u16(), words.title),
         status: response.status().as_u16(),
         words,
-        reason: &visible(&reason),
+        reason: &visible(&text),
         path: visible(&percent_decode_str(&browser.path).decode_utf8_lossy()).chars().take(SHOWN_CHARS).collect(),
-        parent: parent(&browser.path),
+        parent: parent(&browser.path, is_isolated),
         request_id: browser.id.as_str(),
     };
     match page.render() {
@@ -69,11 +69,12 @@ pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Re
     response
 }
 
-/// Where the directory is that a content path is in; from a root, nowhere.
-fn parent(path: &str) -> Option<String> {
+/// Where the directory is that the content of a path is in; from a root, nowhere. `is_isolated` says that the path begins
+/// below the root.
+fn parent(path: &str, is_isolated: bool) -> Option<String> {
     let mut segments: Vec<_> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    segments.pop();
-    if segments.len() < 2 || !matches!(segments[0], "ipfs" | "ipns") {
+    segments.pop()?;
+    if !is_isolated && (segments.len() < 2 || !matches!(segments[0], "ipfs" | "ipns")) {
         return None;
     }
     // Read and written again: a link that is made of a client's text leads nowhere else.
@@ -143,6 +144,17 @@ mod tests {
     #[test]
     fn the_way_up_ends_at_the_root_and_never_leaves_the_site() {
         for (path, expected) in [
+            ("/", None),
+            ("//", None),
+            ("/a", Some("/")),
+            ("/a/b%2Fc/d", Some("/a/b%2Fc/")),
+            ("/ipfs/x", Some("/ipfs/")),
+            ("//evil.example/x", Some("/evil.example/")),
+            ("/\\evil.example/x", Some("/%5Cevil.example/")),
+        ] {
+            assert_eq!(parent(path, true).as_deref(), expected, "{path}");
+        }
+        for (path, expected) in [
             ("/ipfs/cid/a/b", Some("/ipfs/cid/a/")),
             ("/ipns/name/a/", Some("/ipns/name/")),
             ("/ipfs/cid/%3Ca%22/b", Some("/ipfs/cid/%3Ca%22/")),
@@ -152,7 +164,7 @@ mod tests {
             ("/\\evil.example/x/y", None),
             ("/ipfs/\\evil.example\"/x", Some("/ipfs/%5Cevil.example%22/")),
         ] {
-            assert_eq!(parent(path).as_deref(), expected, "{path}");
+            assert_eq!(parent(path, false).as_deref(), expected, "{path}");
         }
     }
 }

@@ -26,7 +26,7 @@ use super::{IPNS_ROUTE, ROUTE, address, cors, serve_site, subdomain, welcome};
 use crate::body::header_text;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
-use crate::limits::{self, Place};
+use crate::limits;
 use crate::metrics::{self, Arrived, UNMATCHED};
 use crate::router::AppState;
 
@@ -38,7 +38,8 @@ const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 /// Answers a request to such a host. `router` is the daemon's.
 pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mut request: Request) -> Response {
     let arrived = Arrived(Instant::now());
-    let decision = in_place(&state, &request, decide(&state, &visit, request.uri(), request.method())).await;
+    let decision =
+        in_place(&state, request.uri().path(), decide(&state, &visit, request.uri(), request.method())).await;
     let Some(decision) = decision else {
         let family = state.metrics.family(UNMATCHED, request.method());
         let id = state.request_ids.of(request.headers());
@@ -75,13 +76,13 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
 
 /// What is decided about a request. Who has to wait for that, for DNS, is one of those that are answered at the same time;
 /// `None` where there are too many.
-async fn in_place<T>(state: &AppState, request: &Request, deciding: impl Future<Output = T>) -> Option<T> {
+async fn in_place<T>(state: &AppState, path: &str, deciding: impl Future<Output = T>) -> Option<T> {
     let mut deciding = pin!(deciding);
     if let Poll::Ready(decision) = futures::poll!(deciding.as_mut()) {
         return Some(decision);
     }
-    let _place = match limits::is_counted(request.uri().path()) {
-        true => Some(Place::take(state)?),
+    let _place = match limits::is_counted(path) {
+        true => Some(limits::Place::take(state)?),
         false => None,
     };
     Some(deciding.await)
