@@ -31,8 +31,8 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 pub struct HttpMetrics {
     /// Connections that are open; kept by whoever accepts them.
     pub connections_active: IntGauge,
-    /// Requests that hold a [`Place`].
-    pub(crate) requests_active: IntGauge,
+    /// Requests that are being answered, in whichever front-end: those that hold a [`Place`] here, and others.
+    pub requests_active: IntGauge,
     requests: IntCounterVec,
     duration: HistogramVec,
     request_size: HistogramVec,
