@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::Result;
 use serde::Deserialize;
+
+use crate::config::in_range;
 
 /// `[ipns]`: records of names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -18,7 +20,7 @@ pub struct IpnsConfig {
     pub max_cache_ttl_seconds: u64,
     /// Whether the daemon signs records of its own keys again before they end.
     pub republish: bool,
-    /// Most names whose records are kept.
+    /// Most names whose records are kept, beside those of own keys.
     pub max_records: usize,
 }
 
@@ -58,16 +60,9 @@ impl IpnsConfig {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
     pub fn validate(&self) -> Result<()> {
-        for (key, value, least, most) in [
-            ("record_lifetime_seconds", self.record_lifetime_seconds, 60, 3_153_600_000),
-            ("record_ttl_seconds", self.record_ttl_seconds, 0, 31_536_000),
-            ("max_cache_ttl_seconds", self.max_cache_ttl_seconds, 0, 31_536_000),
-            ("max_records", self.max_records as u64, 1, 10_000_000),
-        ] {
-            if !(least..=most).contains(&value) {
-                return Err(Error::invalid(format!("ipns.{key} = {value}: accepted are {least} to {most}")));
-            }
-        }
-        Ok(())
+        in_range("ipns.record_lifetime_seconds", self.record_lifetime_seconds, 60, 3_153_600_000)?;
+        in_range("ipns.record_ttl_seconds", self.record_ttl_seconds, 0, 31_536_000)?;
+        in_range("ipns.max_cache_ttl_seconds", self.max_cache_ttl_seconds, 0, 31_536_000)?;
+        in_range("ipns.max_records", self.max_records as u64, 1, 10_000_000)
     }
 }

@@ -76,7 +76,7 @@ impl Node {
         let last = self.last_ipns_record(&name).await?;
         let sequence = sequence(last.as_ref(), options.sequence, &value, validity)?;
         let record = sign(key, value.clone(), sequence, validity, ttl, options.has_v1).await?;
-        self.put_ipns_record(&name, record.bytes().clone()).await?;
+        self.put_own_record(&name, record.bytes().clone()).await?;
         Ok(PublishedName { name, value })
     }
 

@@ -1,5 +1,6 @@
 //! The records of names as the Node gives and takes them.
 
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{Name, Record};
 use parking_lot::Mutex;
 use quick_cache::Weighter;
@@ -146,18 +147,62 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is wrong with the record;
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over 10 KiB; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) where
-    /// a better one is stored; [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) over `ipns.max_records`;
-    /// [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for a read-only repo.
+    /// a better one is stored; [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) over `ipns.max_records`, where none has
+    /// expired either; [`ErrorKind::Forbidden`](ipfrs_core::ErrorKind) for a read-only repo.
     pub async fn put_ipns_record(&self, name: &Name, bytes: Bytes) -> Result<()> {
+        let record = self.verified(name, bytes).await?;
+        match self.keep_record(name, record.clone(), false).await {
+            Err(e) if e.kind() == ErrorKind::RateLimited && self.clear_records().await? => {}
+            kept => return kept,
+        }
+        self.keep_record(name, record, false).await
+    }
+
+    /// The same for a record that an own key has signed: there is always room for it.
+    pub(super) async fn put_own_record(&self, name: &Name, bytes: Bytes) -> Result<()> {
+        let record = self.verified(name, bytes).await?;
+        self.keep_record(name, record, true).await
+    }
+
+    /// A record that may be stored for a name.
+    async fn verified(&self, name: &Name, bytes: Bytes) -> Result<Record> {
         self.check_writable()?;
-        let (inner, name) = (self.inner.clone(), *name);
+        let name = *name;
         on_disk(move || {
             let record = Record::parse(bytes)?;
-            record.verify(&name, SystemTime::now())?;
-            let put = inner.names.store.put(&name, &record);
+            record.verify(&name, SystemTime::now()).map(|()| record)
+        })
+        .await
+    }
+
+    async fn keep_record(&self, name: &Name, record: Record, is_own: bool) -> Result<()> {
+        let (inner, name) = (self.inner.clone(), *name);
+        let mut writing = inner.names.store.turn().await;
+        on_disk(move || {
+            let put = inner.names.store.put(&mut writing, &name, &record, is_own);
             // Whatever became of it, and of whoever asked for it.
             inner.names.changes(&name).fetch_add(1, Ordering::AcqRel);
             put
+        })
+        .await
+    }
+
+    /// Removes the records of other keys that have expired, unless that was done a short time ago. Gives whether there was
+    /// any.
+    async fn clear_records(&self) -> Result<bool> {
+        let inner = self.inner.clone();
+        let mut writing = inner.names.store.turn().await;
+        if !inner.names.store.may_clear(&writing) {
+            return Ok(false);
+        }
+        let own: HashSet<_> = self.keys().await?.into_iter().map(|key| key.id).collect();
+        on_disk(move || {
+            let removed = inner.names.store.clear(&mut writing, &own)?;
+            for name in &removed {
+                inner.names.changes(name).fetch_add(1, Ordering::AcqRel);
+            }
+            tracing::info!(removed = removed.len(), "records of IPNS names that had expired were removed");
+            Ok(!removed.is_empty())
         })
         .await
     }

@@ -1,14 +1,16 @@
 //! The records on disk: `<repo>/ipns/{name}.ipns-record`, one file for each name, always whole.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind as Io, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{MAX_RECORD_BYTES, Name, Record};
-use parking_lot::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// The directory in the repo.
 const DIRECTORY: &str = "ipns";
@@ -17,20 +19,36 @@ const EXTENSION: &str = "ipns-record";
 /// How files end that are not whole yet.
 const DRAFT: &str = "new";
 
-/// The directory of records. Its methods wait for the disk.
+/// How often records that have expired are looked for at most: all have to be read for that.
+const CLEARING_PERIOD: Duration = Duration::from_secs(3_600);
+
+/// The directory of records. Its methods wait for the disk, but for [`turn`](Self::turn).
 #[derive(Debug)]
 pub(super) struct RecordStore {
     dir: PathBuf,
-    /// Most records.
+    /// Most records of keys that are not here.
     max_records: usize,
-    /// Held while a record is compared with the one that is there and written: then nobody writes an older one over it.
-    /// Holds how many records there are, once somebody has counted.
-    writing: Mutex<Option<usize>>,
+    writing: Arc<Mutex<Writing>>,
+}
+
+/// What the one who writes knows. Held while a record is compared with the one that is there and written: then nobody
+/// writes an older one over it.
+#[derive(Debug, Default)]
+pub(super) struct Writing {
+    /// How many records there are, once somebody has counted.
+    count: Option<usize>,
+    /// When records that have expired were looked for.
+    cleared: Option<Instant>,
 }
 
 impl RecordStore {
     pub(super) fn new(repo: &Path, max_records: usize) -> Self {
-        Self { dir: repo.join(DIRECTORY), max_records, writing: Mutex::new(None) }
+        Self { dir: repo.join(DIRECTORY), max_records, writing: Arc::default() }
+    }
+
+    /// Waits for the turn to write. Whoever waits takes no thread.
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<Writing> {
+        Arc::clone(&self.writing).lock_owned().await
     }
 
     fn path(&self, name: &Name) -> PathBuf {
@@ -58,13 +76,13 @@ impl RecordStore {
         })
     }
 
-    /// Keeps a record, which is valid, unless a better one is kept that is valid as well. It is durable then.
+    /// Keeps a record, which is valid, unless a better one is kept that is valid as well. It is durable then. For names of
+    /// own keys there is always room.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] when a better one is kept; [`ErrorKind::RateLimited`] when there are too many; else what
     /// the file system says.
-    pub(super) fn put(&self, name: &Name, record: &Record) -> Result<()> {
-        let mut writing = self.writing.lock();
+    pub(super) fn put(&self, writing: &mut Writing, name: &Name, record: &Record, is_own: bool) -> Result<()> {
         match self.get(name) {
             Ok(Some(kept)) if kept.bytes() == record.bytes() => return Ok(()),
             Ok(Some(kept)) if kept.supersedes(record) && !kept.is_expired(SystemTime::now()) => {
@@ -76,20 +94,20 @@ impl RecordStore {
             Err(e) => return Err(e),
         }
         self.make_directory()?;
-        let count = match *writing {
+        let count = match writing.count {
             Some(count) => count,
             None => self.count()?,
         };
-        *writing = Some(count);
+        writing.count = Some(count);
         let path = self.path(name);
         let is_new = !path.exists();
-        if is_new && count >= self.max_records {
+        if is_new && !is_own && count >= self.max_records {
             let what = format!("records of {count} IPNS names are kept (ipns.max_records)");
             let remedy = format!("raise it, or remove what nobody needs from {}", self.dir.display());
             return Err(Error::new(ErrorKind::RateLimited, format!("{what}: {remedy}")));
         }
         self.write(&path, record).map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))?;
-        *writing = Some(count + usize::from(is_new));
+        writing.count = Some(count + usize::from(is_new));
         Ok(())
     }
 
@@ -117,12 +135,46 @@ impl RecordStore {
         made.map_err(|e| Error::io(format_args!("cannot make {}", self.dir.display()), e))
     }
 
+    /// Whether it makes sense to look for records that have expired.
+    pub(super) fn may_clear(&self, writing: &Writing) -> bool {
+        writing.cleared.is_none_or(|cleared| cleared.elapsed() >= CLEARING_PERIOD)
+    }
+
+    /// Removes the records that have expired, but for those of `own` names, which say what the next sequence is. Gives their
+    /// names.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(super) fn clear(&self, writing: &mut Writing, own: &HashSet<Name>) -> Result<Vec<Name>> {
+        writing.cleared = Some(Instant::now());
+        let now = SystemTime::now();
+        let mut removed = Vec::new();
+        for path in self.files()? {
+            let path = path?;
+            let name = path.file_stem().and_then(OsStr::to_str).and_then(|name| Name::parse(name).ok());
+            let Some(name) = name.filter(|name| self.path(name) == path && !own.contains(name)) else { continue };
+            // One that is damaged stays for whoever looks into it.
+            let has_expired = matches!(self.get(&name), Ok(Some(record)) if record.is_expired(now));
+            if has_expired && fs::remove_file(&path).is_ok() {
+                removed.push(name);
+            }
+        }
+        writing.count = writing.count.map(|count| count.saturating_sub(removed.len()));
+        Ok(removed)
+    }
+
+    /// Everything in the directory.
+    fn files(&self) -> Result<impl Iterator<Item = Result<PathBuf>> + '_> {
+        let cannot = |e| Error::io(format_args!("cannot list {}", self.dir.display()), e);
+        let entries = fs::read_dir(&self.dir).map_err(cannot)?;
+        Ok(entries.map(move |entry| entry.map(|entry| entry.path()).map_err(cannot)))
+    }
+
     /// How many records there are. Drafts that a crash left are removed: nobody writes one meanwhile.
     fn count(&self) -> Result<usize> {
-        let cannot = |e| Error::io(format_args!("cannot list {}", self.dir.display()), e);
         let mut count = 0;
-        for entry in fs::read_dir(&self.dir).map_err(cannot)? {
-            let path = entry.map_err(cannot)?.path();
+        for path in self.files()? {
+            let path = path?;
             match path.extension().and_then(OsStr::to_str) {
                 Some(EXTENSION) => count += 1,
                 Some(DRAFT) => drop(fs::remove_file(&path)),

@@ -59,7 +59,7 @@ impl Node {
         let ttl = record.ttl().unwrap_or_else(|| self.inner.config.ipns.record_ttl());
         let has_v1 = record.signature_v1().is_some();
         let renewed = sign(private, value, record.sequence(), now + lifetime, ttl, has_v1).await?;
-        self.put_ipns_record(&key.id, renewed.bytes().clone()).await?;
+        self.put_own_record(&key.id, renewed.bytes().clone()).await?;
         tracing::info!(key = key.name, name = %key.id, "a record is valid for longer");
         Ok(())
     }

@@ -5,3 +5,4 @@ mod collection;
 mod dns_server;
 mod dnslink;
 mod listing;
+mod names;

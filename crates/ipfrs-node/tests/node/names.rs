@@ -1,0 +1,70 @@
+//! Room for the records of names, and what removing keys leaves.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use ipfrs_core::ErrorKind;
+use ipfrs_ipns::PrivateKey;
+use ipfrs_node::{KeyFormat, KeyType, Name, Node, NodeConfig, PublishOptions, Record, StoreConfig};
+use ipfrs_store::Engine;
+use prometheus::Registry;
+
+const TARGET: &str = "/ipfs/bafkqaaa";
+const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn open(repo: &tempfile::TempDir, max_records: usize) -> Node {
+    let mut config = NodeConfig::default();
+    config.ipns.max_records = max_records;
+    let store = StoreConfig { engine: Engine::Memory, ..StoreConfig::default() };
+    Node::open(repo.path(), store, config, "test", &Registry::new()).await.unwrap()
+}
+
+fn key() -> (PrivateKey, Name) {
+    let key = PrivateKey::generate(KeyType::Ed25519, None).unwrap();
+    let name = Name::of(key.public());
+    (key, name)
+}
+
+fn record(key: &PrivateKey, sequence: u64, end: SystemTime) -> Bytes {
+    Record::create(key, TARGET, sequence, end, HOUR).unwrap().bytes().clone()
+}
+
+#[tokio::test]
+async fn records_that_have_expired_make_room_but_for_those_of_own_keys() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo, 2).await;
+    let (now, [own, stranger, valid, late]) = (SystemTime::now(), [key(), key(), key(), key()]);
+    node.import_key("own", own.0.to_protobuf().unwrap(), KeyFormat::Protobuf, false).await.unwrap();
+    fs::create_dir(repo.path().join("ipns")).unwrap();
+    for (key, name) in [&own, &stranger] {
+        let file = repo.path().join(format!("ipns/{name}.ipns-record"));
+        fs::write(file, record(key, 7, now - HOUR)).unwrap();
+    }
+    assert!(node.last_ipns_record(&stranger.1).await.unwrap().is_some());
+    node.put_ipns_record(&valid.1, record(&valid.0, 0, now + HOUR)).await.unwrap();
+    assert_eq!(node.last_ipns_record(&stranger.1).await.unwrap(), None);
+    let full = node.put_ipns_record(&late.1, record(&late.0, 0, now + HOUR)).await.unwrap_err();
+    assert!(full.kind() == ErrorKind::RateLimited && full.message().contains("ipns.max_records"), "{full}");
+    // What is published here has room all the same, and goes on where it was.
+    for (key, sequence) in [("self", 0), ("own", 8)] {
+        let options = PublishOptions { key: key.into(), must_resolve: false, ttl: Some(HOUR), ..Default::default() };
+        let published = node.publish_name(&format!("{TARGET}/{key}"), &options).await.unwrap();
+        assert_eq!(node.ipns_record(&published.name).await.unwrap().sequence(), sequence, "{key}");
+    }
+    node.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_is_named_twice_is_removed_once() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(&repo, 1).await;
+    for name in ["a", "b"] {
+        node.generate_key(name, KeyType::Ed25519, None).await.unwrap();
+    }
+    let names = ["a", "b", "a"].map(str::to_owned);
+    let removed: Vec<_> = node.remove_keys(&names).await.unwrap().into_iter().map(|key| key.name).collect();
+    assert_eq!(removed, ["a", "b"]);
+    assert_eq!(node.keys().await.unwrap().len(), 1);
+    node.close().await.unwrap();
+}
