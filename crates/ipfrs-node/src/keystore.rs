@@ -2,6 +2,7 @@
 
 mod files;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -230,8 +231,8 @@ impl Node {
     /// when the repo is read-only.
     pub async fn remove_keys(&self, names: &[String]) -> Result<Vec<NamedKey>> {
         names.iter().try_for_each(|name| check_known_name("remove", name))?;
-        let mut names = names.to_vec();
-        names.dedup();
+        let mut seen = HashSet::new();
+        let names: Vec<_> = names.iter().filter(|name| seen.insert(*name)).cloned().collect();
         self.change_keys(move |files| {
             let find =
                 |name: &String| files.read(name)?.map(|key| NamedKey::new(name, &key)).ok_or_else(|| no_key(name));

@@ -64,7 +64,9 @@ impl KeyFiles {
     pub(super) fn read(&self, name: &str) -> Result<Option<PrivateKey>> {
         let path = self.path(name);
         let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(None) };
-        let unsound = |e: Error| Error::corrupt(format!("{} holds no key: {e}", path.display()));
+        let unsound = |e: Error| {
+            Error::corrupt(format!("{} holds no key: {e}: restore it from a copy, or remove it", path.display()))
+        };
         PrivateKey::from_protobuf(&bytes).map(Some).map_err(unsound)
     }
 
