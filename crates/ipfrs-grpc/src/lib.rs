@@ -6,6 +6,7 @@
 mod block;
 mod call;
 mod config;
+mod dag;
 mod error;
 mod health;
 mod inbound;

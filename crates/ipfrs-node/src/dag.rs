@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use ipfrs_core::{Cid, Result, identity_payload};
-use ipfrs_stream::{DagWalk, Visited, car};
+use ipfrs_core::{Block, Cid, Result, identity_payload};
+use ipfrs_stream::{DagWalk, Part, Visited, car};
 
 use crate::metrics::Active;
 use crate::reachable::{Leaves, Reachable};
@@ -66,6 +66,29 @@ impl Node {
         let root = self.resolve(path).await?.whole()?.cid;
         let walk = DagWalk::new(self.inner.served.clone(), vec![root], &self.inner.config.streaming);
         Ok(DagExport { root, car: self.write_car(root, walk) })
+    }
+
+    /// The blocks of the DAG that a path leads to, depth first, each once, with the number of links from its root on the way
+    /// that was followed. With `max_depth`, those that are at most so many links away, and none that is not is read.
+    ///
+    /// # Errors
+    /// As [`Self::export_dag`].
+    pub async fn traverse_dag(
+        &self,
+        path: ContentPath,
+        max_depth: Option<u32>,
+    ) -> Result<BoxStream<'static, Result<(Block, u32)>>> {
+        let root = self.resolve(path).await?.whole()?.cid;
+        let part = max_depth.map_or(Part::All, Part::Levels);
+        let walk =
+            DagWalk::along(self.inner.served.clone(), Vec::new(), root, part, false, &self.inner.config.streaming);
+        let metrics = self.inner.metrics.clone();
+        let active = Active::begin(&metrics.downloads_active);
+        let noted = walk.with_depths().inspect(move |block| {
+            let _lives_as_long = &active;
+            block.as_ref().err().into_iter().for_each(|error| metrics.refusals.note(error));
+        });
+        Ok(noted.boxed())
     }
 
     /// What a walk gives as a CAR with one root; it counts as a download.

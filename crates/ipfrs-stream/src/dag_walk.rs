@@ -55,9 +55,9 @@ const LINKS_PER_TURN: usize = 32;
 ///   are repeated, and the links of the nodes on the way from the root.
 pub struct DagWalk {
     /// `None` once the walk has come to its end.
-    walk: Option<BoxStream<'static, Result<Block>>>,
+    walk: Option<BoxStream<'static, Result<(Block, u32)>>>,
     window_bytes: usize,
-    ready: VecDeque<Block>,
+    ready: VecDeque<(Block, u32)>,
     ready_bytes: usize,
     failed: Option<Error>,
 }
@@ -94,6 +94,27 @@ impl DagWalk {
         Self { walk: Some(blocks.boxed()), window_bytes, ready: VecDeque::new(), ready_bytes: 0, failed: None }
     }
 
+    /// The same blocks, each with the number of links on the way to it that the walk came.
+    #[must_use]
+    pub fn with_depths(self) -> DepthWalk {
+        DepthWalk(self)
+    }
+
+    fn poll_block(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<(Block, u32)>>> {
+        if self.ready_bytes <= self.window_bytes / 2 && self.ready.len() <= MAX_READY_BLOCKS / 2 {
+            self.fill(cx);
+        }
+        if let Some((block, depth)) = self.ready.pop_front() {
+            self.ready_bytes -= block.data().len();
+            return Poll::Ready(Some(Ok((block, depth))));
+        }
+        match self.failed.take() {
+            Some(error) => Poll::Ready(Some(Err(error))),
+            None if self.walk.is_none() => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+
     /// Takes what can be had without waiting, until the window is full.
     fn fill(&mut self, cx: &mut Context<'_>) {
         while let Some(walk) = &mut self.walk {
@@ -103,7 +124,7 @@ impl DagWalk {
             match walk.poll_next_unpin(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(block))) => {
-                    self.ready_bytes += block.data().len();
+                    self.ready_bytes += block.0.data().len();
                     self.ready.push_back(block);
                 }
                 Poll::Ready(Some(Err(error))) => (self.walk, self.failed) = (None, Some(error)),
@@ -117,19 +138,19 @@ impl Stream for DagWalk {
     type Item = Result<Block>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        if this.ready_bytes <= this.window_bytes / 2 && this.ready.len() <= MAX_READY_BLOCKS / 2 {
-            this.fill(cx);
-        }
-        if let Some(block) = this.ready.pop_front() {
-            this.ready_bytes -= block.data().len();
-            return Poll::Ready(Some(Ok(block)));
-        }
-        match this.failed.take() {
-            Some(error) => Poll::Ready(Some(Err(error))),
-            None if this.walk.is_none() => Poll::Ready(None),
-            None => Poll::Pending,
-        }
+        self.get_mut().poll_block(cx).map_ok(|(block, _)| block)
+    }
+}
+
+/// A [`DagWalk`] that tells depths; made by [`DagWalk::with_depths`].
+#[derive(Debug)]
+pub struct DepthWalk(DagWalk);
+
+impl Stream for DepthWalk {
+    type Item = Result<(Block, u32)>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().0.poll_block(cx)
     }
 }
 
@@ -173,8 +194,8 @@ struct Run {
 }
 
 impl Walk {
-    /// The next block.
-    async fn next(&mut self) -> Result<Option<Block>> {
+    /// The next block, and how many links lead to it.
+    async fn next(&mut self) -> Result<Option<(Block, u32)>> {
         while let Some(frame) = self.path.last_mut() {
             if frame.next == frame.count {
                 self.open_links -= if frame.node.is_some() { frame.links.len() } else { 0 };
@@ -195,12 +216,14 @@ impl Walk {
             }
             if let Some(payload) = identity_payload(&cid) {
                 self.open(cid, Bytes::copy_from_slice(payload), part).await?;
-            } else if !self.seen.is_done(&cid) {
+            } else if !self.seen.is_done(&cid, part) {
                 let data = frame.fetch(&cid, &self.store, &self.seen).await?;
+                // The first frame is that of the roots.
+                let depth = u32::try_from(self.path.len() - 1).unwrap_or(u32::MAX);
                 let is_new = self.seen.insert(&cid, part)?;
                 self.open(cid, data.clone(), part).await?;
                 if is_new {
-                    return Ok(Some(Block::trusted(cid, data)));
+                    return Ok(Some((Block::trusted(cid, data), depth)));
                 }
             }
         }
@@ -260,9 +283,11 @@ impl Frame {
 
     /// Asks for the link before `next` and those after it that have not been met.
     fn plan(&self, store: &Arc<dyn BlockStore>, seen: &Seen) -> Run {
-        let ahead = self.links.iter().skip(self.next - 1).take(MAX_RUN_LINKS);
+        let ahead = self.links.iter().enumerate().skip(self.next - 1).take(MAX_RUN_LINKS);
+        let is_done = |index, cid| seen.is_done(cid, self.below.part(index, self.count));
         let mut asked = VecDeque::new();
-        for cid in ahead.filter(|cid| identity_payload(cid).is_none() && !seen.is_done(cid)) {
+        let wanted = ahead.filter(|(index, cid)| identity_payload(cid).is_none() && !is_done(*index, cid));
+        for (_, cid) in wanted {
             if asked.len() == MAX_RUN_BLOCKS {
                 break;
             }

@@ -24,7 +24,7 @@ mod walk;
 
 pub use bandwidth::{Bandwidth, BandwidthSnapshot};
 pub use config::{FlowControl, StreamingConfig};
-pub use dag_walk::{DagWalk, Part};
+pub use dag_walk::{DagWalk, DepthWalk, Part};
 pub use reader::DagReader;
 pub use socket::Socket;
 pub use source::{BlockStoreSource, StoreSink};

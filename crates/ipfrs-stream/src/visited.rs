@@ -39,7 +39,7 @@ impl Visited {
 
 /// The beginning of the digest, mixed with the codec. The hash functions of stored blocks are cryptographic: any bytes of
 /// their digests are as good as any other.
-fn fingerprint(cid: &Cid) -> u128 {
+pub(crate) fn fingerprint(cid: &Cid) -> u128 {
     let digest = cid.hash().digest();
     let mut bytes = [0; FINGERPRINT_BYTES];
     let taken = digest.len().min(FINGERPRINT_BYTES);

@@ -21,6 +21,8 @@ pub enum Part {
     All,
     /// The block alone.
     Block,
+    /// Everything that is at most so many links below the block.
+    Levels(u32),
     /// What it takes to read a UnixFS file as a whole, or to list a directory: all of its shards, and nothing below its
     /// entries. Of what is not UnixFS, the block alone.
     Entity,
@@ -67,6 +69,10 @@ pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Lin
     let none = Links { cids: Vec::new(), below: Below::Each(Part::Block) };
     let span = match part {
         Part::Block => return Ok(none),
+        Part::Levels(0) => return Ok(none),
+        Part::Levels(levels) => {
+            return Ok(Links { cids: all_links(cid, data).await?, below: Below::Each(Part::Levels(levels - 1)) });
+        }
         Part::All => return Ok(Links { cids: all_links(cid, data).await?, below: Below::Each(part) }),
         Part::Entity => None,
         Part::Bytes(span) => Some(span),

@@ -1,12 +1,13 @@
 //! What a walk has been through.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use ipfrs_core::limits::MAX_DAG_BLOCKS;
 use ipfrs_core::{Cid, Error, Result};
 
 use super::Part;
 use crate::Visited;
+use crate::visited::fingerprint;
 
 /// The blocks that a walk has given.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(super) struct Seen {
     /// Those of which only what lies behind some byte was walked, and which may be met again: the nodes that a span begins
     /// in, one for each level.
     begun: HashSet<Cid>,
+    /// How many levels below a block were walked, by its fingerprint: where it is met again nearer to the root, there is more.
+    levels: HashMap<u128, u32>,
     /// How many were given, where they are not remembered.
     given: usize,
 }
@@ -31,10 +34,14 @@ impl Seen {
         self.visited.is_none()
     }
 
-    /// Whether there is nothing left to do with a block and what is below it.
-    pub(super) fn is_done(&self, cid: &Cid) -> bool {
+    /// Whether there is nothing left to do with a block and `part` of what is below it.
+    pub(super) fn is_done(&self, cid: &Cid, part: Part) -> bool {
         let is_visited = self.visited.as_ref().is_some_and(|visited| visited.contains(cid));
-        is_visited && !self.begun.contains(cid)
+        is_visited
+            && match part {
+                Part::Levels(levels) => self.levels.get(&fingerprint(cid)).is_some_and(|walked| *walked >= levels),
+                _ => !self.begun.contains(cid),
+            }
     }
 
     /// Takes note of a block of which `part` is walked; `true` where it is to be given.
@@ -52,9 +59,10 @@ impl Seen {
             return Ok(true);
         };
         match part {
-            Part::Bytes(span) if span.start > 0 => self.begun.insert(*cid),
-            _ => self.begun.remove(cid),
-        };
+            Part::Bytes(span) if span.start > 0 => drop(self.begun.insert(*cid)),
+            Part::Levels(levels) => drop(self.levels.insert(fingerprint(cid), levels)),
+            _ => drop(self.begun.remove(cid)),
+        }
         visited.insert(cid)
     }
 }

@@ -1,6 +1,6 @@
 //! The walk over all blocks of a DAG, against the plainest walk there is.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use futures::stream::StreamExt;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, codec, identity_payload};
 use ipfrs_store::{BlockStore, MemoryStore};
-use ipfrs_stream::{DagWalk, FlowControl, StreamingConfig};
+use ipfrs_stream::{DagWalk, FlowControl, Part, StreamingConfig};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
 use proptest::prelude::*;
 
@@ -41,6 +41,23 @@ fn plain(root: &Cid, blocks: &[Block], seen: &mut HashSet<Cid>, order: &mut Vec<
     for link in ipfrs_unixfs::links(root, &payload.unwrap_or_else(stored)).unwrap() {
         plain(&link, blocks, seen, order);
     }
+}
+
+/// The least number of links to each stored block, level by level.
+fn distances(root: &Cid, blocks: &[Block]) -> HashMap<Cid, u32> {
+    let (mut found, mut level) = (HashMap::new(), HashSet::from([*root]));
+    for depth in 0_u32.. {
+        level.retain(|cid| !found.contains_key(cid));
+        found.extend(level.iter().map(|cid| (*cid, depth)));
+        let stored = |cid: &Cid| blocks.iter().find(|block| block.cid() == cid).map(|block| block.data().clone());
+        let payload = |cid: &Cid| identity_payload(cid).map(Bytes::copy_from_slice).or_else(|| stored(cid)).unwrap();
+        level = level.iter().flat_map(|cid| ipfrs_unixfs::links(cid, &payload(cid)).unwrap()).collect();
+        if level.is_empty() {
+            break;
+        }
+    }
+    found.retain(|cid, _| identity_payload(cid).is_none());
+    found
 }
 
 async fn walked(walk: &mut DagWalk) -> (Vec<Cid>, Option<Error>) {
@@ -94,6 +111,28 @@ proptest! {
             let (order, error) = walked(&mut walk(&store, root)).await;
             assert!(error.is_none(), "{error:?}");
             assert_eq!(order, expected);
+        });
+    }
+
+    #[test]
+    fn a_walk_of_some_levels_gives_once_what_is_within_them_and_reads_nothing_else(
+        blocks in dags(),
+        levels in 0..6_u32,
+    ) {
+        let root = blocks.last().unwrap();
+        let mut expected = distances(root.cid(), &blocks);
+        expected.retain(|_, depth| *depth <= levels);
+        runtime().block_on(async {
+            // What is further away is not even there.
+            let near: Vec<_> = blocks.iter().filter(|block| expected.contains_key(block.cid())).cloned().collect();
+            let store = memory(&near).await;
+            let config = StreamingConfig::default();
+            let walk = DagWalk::along(store, Vec::new(), *root.cid(), Part::Levels(levels), false, &config);
+            let given: Vec<_> = walk.with_depths().map(|block| block.unwrap()).collect().await;
+            assert_eq!(given.len(), expected.len());
+            for (block, depth) in given {
+                assert!(expected[block.cid()] <= depth && depth <= levels);
+            }
         });
     }
 }
@@ -179,7 +218,7 @@ async fn wide_nodes_on_the_way_are_read_again_rather_than_remembered() {
     }
     let root = blocks.last().unwrap().clone();
     let mut expected = Vec::new();
-    let by_cid: std::collections::HashMap<_, _> = blocks.iter().map(|block| (*block.cid(), block)).collect();
+    let by_cid: HashMap<_, _> = blocks.iter().map(|block| (*block.cid(), block)).collect();
     let mut pending = vec![*root.cid()];
     while let Some(cid) = pending.pop() {
         expected.push(cid);
