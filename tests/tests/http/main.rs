@@ -51,6 +51,8 @@ mod rpc_files;
 mod rpc_get;
 mod rpc_protocol;
 mod sockets;
+mod tensor_slices;
+mod tensors;
 mod tus;
 mod upload;
 mod wire;
