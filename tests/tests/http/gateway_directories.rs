@@ -1,5 +1,6 @@
 //! Directories: the way to them, their index pages and their listings.
 
+use ipfrs_core::Base;
 use reqwest::{Method, Url};
 
 use crate::harness::{TestGateway, hash_of, header};
@@ -176,4 +177,40 @@ async fn the_head_of_a_listing_does_not_claim_a_length() {
     assert!(!head.headers().contains_key("content-length"));
     assert_eq!(head.headers()["vary"], "Accept, Accept-Encoding");
     assert_eq!(head.headers()["etag"], gateway.get(&path).await.headers()["etag"]);
+}
+
+/// A directory and a shard with one entry, each with its fields in both orders, as they stand in IPIP-550.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_is_read_in_either_order_of_its_fields() {
+    let gateway = TestGateway::start().await;
+    let leaf = gateway.add("raw-leaves=true", "hello\n").await;
+    assert_eq!(leaf, "bafkreicysg23kiwv34eg2d7qweipxwosdo2py4ldv42nbauguluen5v6am");
+    let link = |name: &str, size: &str| {
+        format!("12{size}0a24015512205891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03{name}1806")
+    };
+    let plain = (link("120968656c6c6f2e747874", "33"), "0a020801".to_owned());
+    let bitmap = format!("1c80{}", "0".repeat(54));
+    let shard = (link("120b444668656c6c6f2e747874", "35"), format!("0a25080512{bitmap}2822308002"));
+    for ((links, data), data_first, links_first) in [
+        (
+            plain,
+            "bafybeigqvyloizmfcdy6scaxnyltftzptaruqa3hnnplfzsbf4sqteiwlm",
+            "bafybeigdcg7pksx2zk5336vrfsktjodlr4rbfz37qr3koc5xboxe5ekv24",
+        ),
+        (
+            shard,
+            "bafybeicwgy2rlqmqqu3yy2tqvm2wbgdvy3snu4sbbv4wqpvpnoplpzxz74",
+            "bafybeicjwkfslu7gwyywffvqgse5kiibojtktxcdqhgv7ldj5fjdacuceq",
+        ),
+    ] {
+        for (block, expected) in [(format!("{data}{links}"), data_first), (format!("{links}{data}"), links_first)] {
+            let block = Base::Base16Lower.decode(block).unwrap();
+            let cid = gateway.put_block("cid-codec=dag-pb", block.clone()).await;
+            assert_eq!(cid, expected);
+            assert_eq!(gateway.content(&format!("/ipfs/{cid}/hello.txt")).await, "hello\n", "{cid}");
+            assert_eq!(gateway.content(&format!("/ipfs/{cid}?format=raw")).await, block, "{cid}");
+            let page = gateway.content(&format!("/ipfs/{cid}/")).await;
+            assert!(String::from_utf8_lossy(&page).contains(">hello.txt</a>"), "{cid}");
+        }
+    }
 }

@@ -23,6 +23,8 @@ struct Place {
     host: String,
     /// What stands before the names of the root's entries in a URL.
     url: String,
+    /// What `Ipfs-Uri` begins with.
+    uri: String,
     /// What `X-Ipfs-Path` begins with.
     content_path: String,
     /// What is said of content and of pages in `Cache-Control`.
@@ -122,8 +124,10 @@ async fn gateway() -> (TestGateway, String, Vec<(&'static str, String)>) {
 fn places(root: &str) -> [Place; 4] {
     let by_id = ["public, max-age=29030400, immutable", "public, max-age=604800, stale-while-revalidate=2678400"];
     let by_name = ["public, max-age=60", "public, max-age=60, stale-while-revalidate=2678400"];
-    let place =
-        |host: &str, url: String, content_path: String, cached| Place { host: host.into(), url, content_path, cached };
+    let place = |host: &str, url: String, content_path: String, cached| {
+        let uri = content_path.replacen('/', "", 1).replacen('/', "://", 1);
+        Place { host: host.into(), url, uri, content_path, cached }
+    };
     let (id, name) = (format!("/ipfs/{root}"), "/ipns/site.example.org".to_owned());
     [
         place("127.0.0.1", id.clone(), id.clone(), by_id),
@@ -174,6 +178,7 @@ async fn the_head_of_every_form_says_the_same_at_every_place() {
             for (name, value) in [
                 ("content-type", form.content_type),
                 ("cache-control", place.cached[usize::from(form.is_page)]),
+                ("ipfs-uri", &format!("{}/{}{slash}", place.uri, form.name)),
                 ("x-ipfs-path", &format!("{}/{}{slash}", place.content_path, form.name)),
                 ("x-ipfs-roots", &format!("{root},{cid}")),
                 ("accept-ranges", form.ranges),
@@ -243,7 +248,7 @@ async fn conditions_and_ranges_mean_the_same_for_every_form_at_every_place() {
                     let sent = response.bytes().await.unwrap();
                     match status {
                         304 => {
-                            for name in ["etag", "cache-control", "vary", "x-ipfs-path", "x-ipfs-roots"] {
+                            for name in ["etag", "cache-control", "vary", "ipfs-uri", "x-ipfs-path", "x-ipfs-roots"] {
                                 assert_eq!(found.get(name), plain.get(name), "{name}: {said}");
                             }
                             assert!(!found.contains_key("content-type") && sent.is_empty(), "{said}");
@@ -337,7 +342,7 @@ async fn methods_that_change_something_are_refused_at_every_place() {
             for (name, listed) in [
                 ("access-control-allow-methods", "GET, HEAD"),
                 ("access-control-allow-headers", "Content-Type, Range, User-Agent, X-Requested-With"),
-                ("access-control-expose-headers", "Content-Length, Content-Range, X-Ipfs-Path, X-Ipfs-Roots"),
+                ("access-control-expose-headers", "Content-Length, Content-Range, Ipfs-Uri, X-Ipfs-Path, X-Ipfs-Roots"),
             ] {
                 let found: Vec<_> = header(&response, name).split(", ").collect();
                 assert!(listed.split(", ").all(|name| found.contains(&name)), "{name}: {found:?}");
