@@ -8,11 +8,14 @@ mod call;
 mod config;
 mod dag;
 mod error;
+mod file;
 mod health;
 mod inbound;
 mod metrics;
+mod payload;
 mod request_id;
 mod server;
+mod tensor;
 
 pub use config::GrpcConfig;
 pub use server::{Answering, Grpc, Limits};

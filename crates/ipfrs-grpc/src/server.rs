@@ -20,6 +20,8 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Lifecycle, Limit, Node};
 use ipfrs_proto::block::v1::block_service_server::{self, BlockServiceServer};
 use ipfrs_proto::dag::v1::dag_service_server::{self, DagServiceServer};
+use ipfrs_proto::file::v1::file_service_server::{self, FileServiceServer};
+use ipfrs_proto::tensor::v1::tensor_service_server::{self, TensorServiceServer};
 use prometheus::{IntGauge, Registry};
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
@@ -31,17 +33,26 @@ use crate::block::Blocks;
 use crate::call::{self, Calls};
 use crate::dag::Dags;
 use crate::error;
+use crate::file::Files;
 use crate::health::Readiness;
 use crate::metrics::GrpcMetrics;
 use crate::request_id::{RequestIds, X_REQUEST_ID};
+use crate::tensor::Tensors;
 
 /// The services that are offered, health and reflection aside.
-const SERVICES: &[&str] = &[block_service_server::SERVICE_NAME, dag_service_server::SERVICE_NAME];
+const SERVICES: &[&str] = &[
+    block_service_server::SERVICE_NAME,
+    dag_service_server::SERVICE_NAME,
+    file_service_server::SERVICE_NAME,
+    tensor_service_server::SERVICE_NAME,
+];
 
 /// Room in a message for everything but its payload.
 const MESSAGE_ROOM_BYTES: usize = 4 * 1024;
 /// Largest message about a node: text takes more room than the block that it becomes.
 const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES + MESSAGE_ROOM_BYTES;
+/// Largest message with bytes of a file or a tensor.
+const MAX_CHUNK_BYTES: usize = 4 * 1024 * 1024 + MESSAGE_ROOM_BYTES;
 /// Room in a message for one content ID as text: most take half of it.
 const CID_ROOM_BYTES: usize = 128;
 
@@ -95,10 +106,14 @@ impl Grpc {
         let readiness = Readiness { node: node.clone(), lifecycle: lifecycle.clone(), services: SERVICES };
         let blocks = Blocks { node: node.clone(), limits: limits.clone(), lifecycle: lifecycle.clone() };
         let dags = Dags { node: node.clone() };
+        let files = Files { node: node.clone(), limits: limits.clone() };
+        let tensors = Tensors { node: node.clone(), limits: limits.clone() };
         let block_bytes = MAX_BLOCK_BYTES.max(node.config().batch.max_batch_size * CID_ROOM_BYTES) + MESSAGE_ROOM_BYTES;
         let routes = Routes::new(HealthServer::new(readiness))
             .add_service(offered!(BlockServiceServer::new(blocks)).max_decoding_message_size(block_bytes))
             .add_service(offered!(DagServiceServer::new(dags)).max_decoding_message_size(MAX_NODE_BYTES))
+            .add_service(offered!(FileServiceServer::new(files)).max_decoding_message_size(MAX_CHUNK_BYTES))
+            .add_service(offered!(TensorServiceServer::new(tensors)).max_decoding_message_size(MAX_CHUNK_BYTES))
             .add_service(reflected().build_v1().map_err(broken)?)
             // Clients of before 2023 know no other.
             .add_service(reflected().build_v1alpha().map_err(broken)?);

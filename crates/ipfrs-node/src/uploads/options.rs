@@ -50,7 +50,7 @@ impl UploadOptions {
     /// The import that was asked for.
     pub(crate) fn import(&self) -> Result<AddOptions> {
         if let Some(name) = &self.filename {
-            check_name(name)?;
+            Self::check_name(name)?;
         }
         Ok(AddOptions {
             profile: self.profile.as_deref().map(str::parse).transpose()?,
@@ -64,15 +64,19 @@ impl UploadOptions {
             ..AddOptions::default()
         })
     }
-}
 
-fn check_name(name: &str) -> Result<()> {
-    let why = match name {
-        "" | "." | ".." => "it names no file",
-        name if name.contains(['/', '\0']) => "a name has neither slashes nor NUL bytes",
-        name if name.len() > MAX_NAME_BYTES => "it is longer than 255 bytes",
-        _ => return Ok(()),
-    };
-    let shown: String = name.chars().take(MAX_NAME_BYTES).collect();
-    Err(Error::invalid(format!("invalid filename {shown:?}: {why}")))
+    /// Checks the name of a file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says why it is none.
+    pub fn check_name(name: &str) -> Result<()> {
+        let why = match name {
+            "" | "." | ".." => "it names no file",
+            name if name.contains(['/', '\0']) => "a name has neither slashes nor NUL bytes",
+            name if name.len() > MAX_NAME_BYTES => "it is longer than 255 bytes",
+            _ => return Ok(()),
+        };
+        let shown: String = name.chars().take(MAX_NAME_BYTES).collect();
+        Err(Error::invalid(format!("invalid filename {shown:?}: {why}")))
+    }
 }

@@ -1,0 +1,230 @@
+//! `ipfrs.tensor.v1.TensorService`.
+
+mod convert;
+mod put;
+
+use std::collections::HashSet;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use ipfrs_core::Error;
+use ipfrs_node::{
+    Node, Slice, Span, Summary, TensorFile, TensorInfo as Tensor, TensorOperation, TensorPart, TensorRequest,
+};
+use ipfrs_proto::tensor::v1::get_tensor_response::Part;
+use ipfrs_proto::tensor::v1::stream_tensors_response::Part as StreamPart;
+use ipfrs_proto::tensor::v1::tensor_service_server::TensorService;
+use ipfrs_proto::tensor::v1::{
+    GetTensorInfoRequest, GetTensorInfoResponse, GetTensorRequest, GetTensorResponse, GetTensorStatsRequest,
+    GetTensorStatsResponse, PutTensorRequest, PutTensorResponse, SliceTensorRequest, SliceTensorResponse,
+    StreamTensorsRequest, StreamTensorsResponse, TensorInfo,
+};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::Limits;
+use crate::error::{Fault, in_field};
+use crate::file::content_path;
+use crate::inbound::Inbound;
+use crate::payload;
+
+/// Most bytes of a slice in one message.
+const MAX_SLICE_BYTES: u64 = 2 * 1024 * 1024;
+
+/// Most bytes of names, shapes and metadata in one list.
+const MAX_LIST_BYTES: usize = 16 * 1024 * 1024;
+
+/// What a tensor takes in a list besides its name and shape, at most.
+const LISTED_BYTES: usize = 48;
+
+/// The service over a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Tensors {
+    pub(crate) node: Node,
+    pub(crate) limits: Limits,
+}
+
+#[async_trait::async_trait]
+impl TensorService for Tensors {
+    type GetTensorStream = BoxStream<'static, Result<GetTensorResponse, Status>>;
+
+    async fn get_tensor(&self, request: Request<GetTensorRequest>) -> Result<Response<Self::GetTensorStream>, Status> {
+        let request = request.into_inner();
+        let slice = convert::slice(request.slice).map_err(in_field("slice"))?;
+        let format = convert::format(request.format).map_err(in_field("format"))?;
+        let file = file(&self.node, &request.path).await?;
+        let tensor = tensor(&file, &request.name)?;
+        let info = described(tensor, &part(&file, tensor, &slice)?, slice.is_whole());
+        let asked = TensorRequest { names: vec![tensor.name.clone()], slice, format };
+        let content = self.node.tensor_content(&file, &asked).await.map_err(in_field("format"))?;
+        let head = GetTensorResponse { content_bytes: Some(content.size()), part: Some(Part::Info(info)) };
+        let pieces = payload::outbound(self.node.read_tensors(&content, Span::whole(content.size())));
+        let data = pieces.map_ok(|data| GetTensorResponse { content_bytes: None, part: Some(Part::Data(data)) });
+        Ok(Response::new(stream::iter([Ok(head)]).chain(data).boxed()))
+    }
+
+    async fn put_tensor(
+        &self,
+        request: Request<Streaming<PutTensorRequest>>,
+    ) -> Result<Response<PutTensorResponse>, Status> {
+        self.node.check_tensors().map_err(Fault::from)?;
+        let inbound = Inbound::new(request.into_inner(), self.limits.upload_idle);
+        Ok(Response::new(put::put(&self.node, inbound).await?))
+    }
+
+    async fn get_tensor_info(
+        &self,
+        request: Request<GetTensorInfoRequest>,
+    ) -> Result<Response<GetTensorInfoResponse>, Status> {
+        let request = request.into_inner();
+        let file = file(&self.node, &request.path).await?;
+        let catalogue = &file.catalogue;
+        let listed = match &request.name {
+            Some(name) => std::slice::from_ref(catalogue.get(name).map_err(Fault::from)?),
+            None => catalogue.tensors(),
+        };
+        check_list(listed, catalogue.metadata())?;
+        self.node.count_tensor(TensorOperation::List, 0);
+        let metadata = catalogue.metadata().iter().map(|(key, text)| (key.clone(), text.clone()));
+        Ok(Response::new(GetTensorInfoResponse {
+            cid: file.cid.to_string(),
+            format: convert::file_format(catalogue.format()).to_owned(),
+            tensors: listed.iter().map(whole).collect(),
+            metadata: metadata.collect(),
+        }))
+    }
+
+    async fn slice_tensor(
+        &self,
+        request: Request<SliceTensorRequest>,
+    ) -> Result<Response<SliceTensorResponse>, Status> {
+        let request = request.into_inner();
+        let slice = convert::slice(request.slice).map_err(in_field("slice"))?;
+        let file = file(&self.node, &request.path).await?;
+        let tensor = tensor(&file, &request.name)?;
+        let part = part(&file, tensor, &slice)?;
+        let info = described(tensor, &part, slice.is_whole());
+        Ok(Response::new(SliceTensorResponse { info: Some(info), data: whole_part(&self.node, &part).await? }))
+    }
+
+    async fn get_tensor_stats(
+        &self,
+        request: Request<GetTensorStatsRequest>,
+    ) -> Result<Response<GetTensorStatsResponse>, Status> {
+        let request = request.into_inner();
+        let file = file(&self.node, &request.path).await?;
+        let tensor = tensor(&file, &request.name)?;
+        let summary = self.node.tensor_stats(&file, tensor).await.map_err(Fault::from)?;
+        let Summary { count, nan, infinite, zero, min, max, mean, std } = summary;
+        let info = Some(whole(tensor));
+        Ok(Response::new(GetTensorStatsResponse { info, count, nan, infinite, zero, min, max, mean, std }))
+    }
+
+    type StreamTensorsStream = BoxStream<'static, Result<StreamTensorsResponse, Status>>;
+
+    async fn stream_tensors(
+        &self,
+        request: Request<StreamTensorsRequest>,
+    ) -> Result<Response<Self::StreamTensorsStream>, Status> {
+        let request = request.into_inner();
+        let (node, file) = (self.node.clone(), file(&self.node, &request.path).await?);
+        let wanted = chosen(&file, &request.names)?;
+        let message = |part| StreamTensorsResponse { part: Some(part) };
+        let tensors = stream::iter(wanted).map(move |place| {
+            let tensor = &file.catalogue.tensors()[place];
+            let part = part(&file, tensor, &Slice::default())?;
+            let head = stream::iter([Ok(message(StreamPart::Info(whole(tensor))))]);
+            let data = payload::outbound(node.read_tensor(&part));
+            Ok::<_, Status>(head.chain(data.map_ok(move |data| message(StreamPart::Data(data)))))
+        });
+        Ok(Response::new(tensors.try_flatten().boxed()))
+    }
+}
+
+/// The file that a path leads to.
+async fn file(node: &Node, path: &str) -> Result<TensorFile, Fault> {
+    node.check_tensors()?;
+    node.tensors(content_path(node, path).await?).await.map_err(in_field("path"))
+}
+
+/// The tensor with this name. Where the name is empty, and no tensor's, it is the only one.
+fn tensor<'a>(file: &'a TensorFile, name: &str) -> Result<&'a Tensor, Fault> {
+    match (file.catalogue.get(name), file.catalogue.tensors()) {
+        (Ok(tensor), _) => Ok(tensor),
+        (Err(_), [only]) if name.is_empty() => Ok(only),
+        (Err(_), tensors) if name.is_empty() => {
+            let why = format!("the file has {} tensors: say which; GetTensorInfo lists them", tensors.len());
+            Err(in_field("name")(Error::invalid(why)))
+        }
+        (Err(e), _) => Err(e.into()),
+    }
+}
+
+fn part(file: &TensorFile, tensor: &Tensor, slice: &Slice) -> Result<TensorPart, Fault> {
+    file.part(tensor, slice).map_err(in_field("slice"))
+}
+
+/// The places of the tensors with these names in the file's list, in its order; of all where there are no names.
+fn chosen(file: &TensorFile, names: &[String]) -> Result<Vec<usize>, Fault> {
+    let tensors = file.catalogue.tensors();
+    if names.is_empty() {
+        return Ok((0..tensors.len()).collect());
+    }
+    let names: HashSet<_> = names.iter().map(String::as_str).collect();
+    names.iter().try_for_each(|name| file.catalogue.get(name).map(drop))?;
+    Ok((0..tensors.len()).filter(|place| names.contains(tensors[*place].name.as_str())).collect())
+}
+
+/// A tensor as it is in its file.
+fn whole(tensor: &Tensor) -> TensorInfo {
+    TensorInfo {
+        name: tensor.name.clone(),
+        dtype: convert::dtype_code(tensor.dtype),
+        shape: tensor.shape.clone(),
+        size_bytes: tensor.bytes,
+        offset: Some(tensor.offset),
+    }
+}
+
+/// A part of a tensor.
+fn described(tensor: &Tensor, part: &TensorPart, is_whole: bool) -> TensorInfo {
+    TensorInfo {
+        shape: part.shape.clone(),
+        size_bytes: part.bytes,
+        offset: Some(tensor.offset).filter(|_| is_whole),
+        ..whole(tensor)
+    }
+}
+
+/// The bytes of a part that fits one message.
+async fn whole_part(node: &Node, part: &TensorPart) -> Result<Bytes, Fault> {
+    if part.bytes > MAX_SLICE_BYTES {
+        let why =
+            format!("the slice has {} bytes, and one message at most {MAX_SLICE_BYTES}: use GetTensor", part.bytes);
+        return Err(Error::too_large(why).into());
+    }
+    let mut pieces = node.read_tensor(part);
+    let first = pieces.try_next().await?.unwrap_or_default();
+    if first.len() as u64 == part.bytes {
+        return Ok(first);
+    }
+    let mut bytes = BytesMut::from(first);
+    while let Some(piece) = pieces.try_next().await? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes.freeze())
+}
+
+/// Refuses lists that nobody could take as one message.
+fn check_list<'a>(
+    tensors: &[Tensor],
+    metadata: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> Result<(), Fault> {
+    let tensors = tensors.iter().map(|tensor| LISTED_BYTES + tensor.name.len() + 10 * tensor.shape.len());
+    let metadata = metadata.into_iter().map(|(key, text)| key.len() + text.len());
+    if tensors.chain(metadata).sum::<usize>() > MAX_LIST_BYTES {
+        let why = format!("the list is over {MAX_LIST_BYTES} bytes: name a tensor, or get the head of the file");
+        return Err(Error::too_large(why).into());
+    }
+    Ok(())
+}

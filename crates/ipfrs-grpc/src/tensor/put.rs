@@ -1,0 +1,115 @@
+//! `PutTensor`: options, descriptions, bytes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use ipfrs_core::Error;
+use ipfrs_node::{NewTensor, Node, Room, UploadOptions};
+use ipfrs_proto::tensor::v1::put_tensor_request::Part;
+use ipfrs_proto::tensor::v1::{PutTensorOptions, PutTensorRequest, PutTensorResponse, TensorInfo};
+use tonic::Status;
+
+use super::{MAX_LIST_BYTES, convert, whole};
+use crate::error::{Fault, in_field};
+use crate::inbound::Inbound;
+use crate::payload;
+
+/// Most tensors of a file that is put.
+const MAX_TENSORS: usize = 100_000;
+
+/// Bytes that are remembered for a tensor besides its name and shape, about.
+const TENSOR_BYTES: usize = 128;
+
+/// Descriptions of more than this have a place among what is whole in memory.
+const SMALL_BYTES: usize = 64 * 1024;
+
+/// What is known before the bytes come.
+#[derive(Default)]
+struct Described {
+    options: Option<PutTensorOptions>,
+    tensors: Vec<NewTensor>,
+    /// Bytes in memory, about.
+    bytes: usize,
+    /// For many descriptions.
+    room: Option<Room>,
+}
+
+/// Stores what a client streams.
+pub(super) async fn put(node: &Node, mut inbound: Inbound<PutTensorRequest>) -> Result<PutTensorResponse, Status> {
+    let mut described = Described::default();
+    let first = loop {
+        match inbound.next().await?.map(|message| message.part) {
+            Some(Some(Part::Options(options))) => described.options(options)?,
+            Some(Some(Part::Info(info))) => described.tensor(info)?,
+            Some(Some(Part::Data(bytes))) => break bytes,
+            Some(None) => {
+                return Err(in_field("part")(Error::invalid("a message has no part that is known here")).into());
+            }
+            None => break Bytes::new(),
+        }
+        if described.bytes > SMALL_BYTES && described.room.is_none() {
+            described.room = Some(node.room(MAX_LIST_BYTES).await.map_err(Fault::from)?);
+        }
+    };
+    let Described { options, tensors, room: _room, .. } = described;
+    let PutTensorOptions { metadata, name, no_pin } = options.unwrap_or_default();
+    let filename = Some(name).filter(|name| !name.is_empty());
+    filename.as_deref().map_or(Ok(()), UploadOptions::check_name).map_err(in_field("options.name"))?;
+    let options = UploadOptions { filename, pin: !no_pin, ..UploadOptions::default() };
+    let rest = payload::content(inbound, |message| match message.part {
+        Some(Part::Data(bytes)) => Ok(bytes),
+        Some(Part::Info(_)) => Err(in_field("info")(Error::invalid(
+            "a tensor is described behind the first bytes: describe all of them first",
+        ))),
+        Some(Part::Options(_)) => Err(late_options()),
+        None => Err(in_field("data")(Error::invalid("a message behind the first bytes has none"))),
+    });
+    let content = stream::iter([Ok(first)]).chain(rest);
+    let metadata: BTreeMap<_, _> = metadata.into_iter().collect();
+    let put = node.put_tensors(tensors, metadata, &options, content).await;
+    let (file, tensors) = put.map_err(payload::import_status)?;
+    let tensors = tensors.iter().map(whole).collect();
+    Ok(PutTensorResponse { cid: file.cid.to_string(), size: file.size, tensors })
+}
+
+impl Described {
+    fn options(&mut self, options: PutTensorOptions) -> Result<(), Fault> {
+        if self.options.is_some() || !self.tensors.is_empty() {
+            return Err(late_options());
+        }
+        let metadata = options.metadata.iter().map(|(key, text)| TENSOR_BYTES + key.len() + text.len()).sum();
+        self.options = Some(options);
+        self.grow(metadata)
+    }
+
+    fn tensor(&mut self, info: TensorInfo) -> Result<(), Fault> {
+        let dtype = convert::dtype(info.dtype).map_err(in_field("info.dtype"))?;
+        let tensor = NewTensor { name: info.name, dtype, shape: info.shape };
+        let bytes = tensor.bytes().map_err(in_field("info.shape"))?;
+        if info.size_bytes != 0 && info.size_bytes != bytes {
+            let why = format!("tensor {:?} has {bytes} bytes, not {}", tensor.name, info.size_bytes);
+            return Err(in_field("info.size_bytes")(Error::invalid(why)));
+        }
+        let in_memory = TENSOR_BYTES + tensor.name.len() + 8 * tensor.shape.len();
+        self.tensors.push(tensor);
+        if self.tensors.len() > MAX_TENSORS {
+            return Err(Error::too_large(format!("more than {MAX_TENSORS} tensors: make several files")).into());
+        }
+        self.grow(in_memory)
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.bytes += bytes;
+        match self.bytes > MAX_LIST_BYTES {
+            true => {
+                Err(Error::too_large(format!("descriptions of over {MAX_LIST_BYTES} bytes: make several files")).into())
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+fn late_options() -> Fault {
+    in_field("options")(Error::invalid("options are in the first message or not at all"))
+}
