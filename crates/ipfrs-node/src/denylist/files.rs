@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::time::sleep;
 
 use super::list::List;
@@ -77,6 +77,8 @@ struct Watched {
     seen: Option<Signature>,
     /// The rules that are in force, be they of this state or of an earlier one; `None` where there was no list yet.
     list: Option<Arc<List>>,
+    /// Why it could not be loaded when that was last tried.
+    failure: Option<String>,
 }
 
 /// What a look at a source shows.
@@ -104,7 +106,7 @@ impl Denylists {
             for (source, path) in denylists.0.sources.iter().enumerate() {
                 for path in files_of(path)? {
                     let (list, signature) = denylists.load(&path, None)?;
-                    watched.push(Watched { source, path, seen: Some(signature), list: Some(list) });
+                    watched.push(Watched { source, path, seen: Some(signature), list: Some(list), failure: None });
                 }
             }
             denylists.put_in_force(&watched);
@@ -202,30 +204,38 @@ impl Denylists {
         all
     }
 
-    /// Loads what is new or has changed. Where that fails, the rules from before stay.
+    /// Loads what is new or has changed. Where that fails, the rules from before stay, and it is tried again: once the file
+    /// changes where what it holds was wrong, else with the next look, since what could not be read now may be read then.
     fn take_over(&self, watched: &mut Vec<Watched>, seen: Vec<Seen>) {
         let mut known = std::mem::take(watched);
         let mut has_changed = false;
         for Seen { source, path, signature } in seen {
             let old = known.iter().position(|old| old.path == path && old.source == source);
             let old = old.map(|at| known.swap_remove(at));
-            let (is_as_before, list) = old.map_or((false, None), |old| (old.seen == signature, old.list));
-            if is_as_before {
-                watched.push(Watched { source, path, seen: signature, list });
-                continue;
-            }
-            let (seen, list) = match self.load(&path, list.as_deref()) {
-                Ok((new, signature)) => {
+            let (list, told) = match old {
+                Some(old) if old.seen == signature => {
+                    watched.push(old);
+                    continue;
+                }
+                Some(old) => (old.list, old.failure),
+                None => (None, None),
+            };
+            match self.load(&path, list.as_deref()) {
+                Ok((new, seen)) => {
                     has_changed = true;
-                    (Some(signature), Some(new))
+                    watched.push(Watched { source, path, seen: Some(seen), list: Some(new), failure: None });
                 }
                 Err(error) => {
-                    self.0.metrics.reload_failed();
-                    tracing::warn!(%error, "a denylist cannot be loaded: its rules from before stay in force");
-                    (signature, list)
+                    let is_of_content =
+                        matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge);
+                    let (seen, failure) = (signature.filter(|_| is_of_content), Some(error.to_string()));
+                    if failure != told {
+                        self.0.metrics.reload_failed();
+                        tracing::warn!(%error, "a denylist cannot be loaded: its rules from before stay in force");
+                    }
+                    watched.push(Watched { source, path, seen, list, failure });
                 }
-            };
-            watched.push(Watched { source, path, seen, list });
+            }
         }
         for gone in known {
             has_changed = true;
@@ -291,5 +301,43 @@ impl Denylists {
         let rules = super::Rules::new(lists.collect());
         *shared.rules.write() = Arc::new(rules);
         Self(Arc::new(shared))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory of this process is a file that can be looked at and opened, and not be read from its beginning.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_list_that_could_not_be_read_is_tried_again_and_told_of_once() {
+        let metrics = DenylistMetrics::new().unwrap();
+        let denylists = Denylists(Arc::new(Shared::new(vec!["/proc/self/mem".into()], metrics.clone())));
+        let mut watched = Vec::new();
+        for _ in 0..3 {
+            let seen = denylists.survey(&watched);
+            assert!(
+                seen[0]
+                    .signature
+                    .is_some_and(|signature| watched.iter().all(|at: &Watched| at.seen != Some(signature)))
+            );
+            denylists.take_over(&mut watched, seen);
+        }
+        assert!(watched[0].failure.is_some());
+        assert_eq!(metrics.reload_failures.get(), 1);
+    }
+
+    #[test]
+    fn a_list_that_is_none_is_not_read_again_until_it_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bad.deny");
+        fs::write(&path, "version: 2\n---\n").unwrap();
+        let metrics = DenylistMetrics::new().unwrap();
+        let denylists = Denylists(Arc::new(Shared::new(vec![path], metrics)));
+        let mut watched = Vec::new();
+        let seen = denylists.survey(&watched);
+        denylists.take_over(&mut watched, seen);
+        assert_eq!(watched[0].seen, denylists.survey(&watched)[0].signature);
     }
 }
