@@ -30,8 +30,10 @@ pub(super) fn decode(text: &[u8]) -> Result<Zeroizing<Vec<u8>>> {
     if !end.strip_prefix(LABEL).is_some_and(|end| end.starts_with(DASHES)) {
         return Err(unfinished());
     }
-    let body: Zeroizing<String> = Zeroizing::new(body.chars().filter(|c| !c.is_ascii_whitespace()).collect());
-    let bytes = STANDARD.decode(body.as_bytes());
+    // Allocated once, so that no copy stays behind.
+    let mut digits = Zeroizing::new(String::with_capacity(body.len()));
+    digits.extend(body.chars().filter(|c| !c.is_ascii_whitespace()));
+    let bytes = STANDARD.decode(digits.as_bytes());
     // The cause would quote a byte of the key.
     bytes.map(Zeroizing::new).map_err(|_| Error::invalid("the PEM block holds no base64"))
 }
