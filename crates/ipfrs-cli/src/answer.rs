@@ -31,7 +31,8 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn new(response: Response<Body>) -> Self {
-        let expected_bytes = header(response.headers(), "x-content-length").and_then(|value| value.parse().ok());
+        let length = |name| header(response.headers(), name).and_then(|value| value.parse().ok());
+        let expected_bytes = length("x-content-length").or_else(|| length("content-length"));
         Self { body: response.into_body(), expected_bytes, seen_bytes: 0, buffer: BytesMut::new() }
     }
 
@@ -112,7 +113,7 @@ impl Answer {
 /// A failure, as an answer's only object or, where it broke off, the last of many.
 #[derive(Deserialize)]
 struct Failure {
-    #[serde(rename = "Message")]
+    #[serde(rename = "Message", alias = "detail")]
     message: String,
 }
 
@@ -139,7 +140,8 @@ fn root(error: &axum::Error) -> String {
     causes.last().map(ToString::to_string).unwrap_or_default()
 }
 
-/// The message of an answer that reports a failure: `{"Message": ...}` of the RPC, else its text.
+/// The message of an answer that reports a failure: `{"Message": ...}` of the RPC, `{"detail": ...}` of the native API, else
+/// its text.
 pub(crate) async fn message_of(response: Response<Body>) -> String {
     let status = response.status();
     let mut body = response.into_body();

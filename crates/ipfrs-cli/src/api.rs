@@ -1,4 +1,4 @@
-//! Requests to the Kubo RPC, over HTTP or to a router in this process. Commands do not know which.
+//! Requests to the Kubo RPC and the native API, over HTTP or to a router in this process. Commands do not know which.
 
 use anyhow::{Context, Result, anyhow, bail};
 use axum::Router;
@@ -142,6 +142,15 @@ impl Api {
         let response = self.send(request, &format!("/api/v0/{command}{}", query.0), body).await?;
         if response.status() == StatusCode::OK {
             return Ok(Answer::new(response));
+        }
+        bail!("{}", message_of(response).await)
+    }
+
+    /// Asks for a path of the native API. An answer that reports a failure is an error with the server's message.
+    pub(crate) async fn get(&self, path: &str, query: Query) -> Result<Response<Body>> {
+        let response = self.send(Request::builder(), &format!("{path}{}", query.0), Body::empty()).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(response);
         }
         bail!("{}", message_of(response).await)
     }

@@ -5,6 +5,7 @@ mod key;
 mod name;
 mod pin;
 mod repo;
+mod tensor;
 mod value;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, K
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
 pub(crate) use self::pin::{PinAddArgs, PinCommand, PinLsArgs, PinRmArgs, PinUpdateArgs, PinVerifyArgs};
 pub(crate) use self::repo::{RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
+pub(crate) use self::tensor::{TensorCommand, TensorGetArgs, TensorLsArgs, TensorStatArgs};
 
 /// Run an IPFS gateway; add, list and fetch content.
 #[derive(Debug, Parser)]
@@ -60,6 +62,9 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// List directories: content ID, size and name of each entry
     Ls(LsArgs),
+    /// List, save and sum up tensors of .safetensors and .npy files
+    #[command(subcommand)]
+    Tensor(TensorCommand),
     /// Work with single blocks
     #[command(subcommand)]
     Block(BlockCommand),

@@ -14,6 +14,7 @@ mod name;
 mod pin;
 mod repo;
 mod stage;
+mod tensor;
 
 use anyhow::Result;
 use clap::CommandFactory;
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Cat(args) => with_api(&globals, "cat", async |api| cat::run(api, &args, &mut out).await),
         Command::Get(args) => with_api(&globals, "get", async |api| get::run(api, &args, &mut out).await),
         Command::Ls(args) => with_api(&globals, "ls", async |api| ls::run(api, &args, &mut out).await),
+        Command::Tensor(command) => with_api(&globals, "tensor", async |api| tensor::run(api, command, &mut out).await),
         Command::Pin(command) => with_api(&globals, "pin", async |api| pin::run(api, command, &mut out).await),
         Command::Key(KeyCommand::Export(args)) => key::export(&globals, &args, &mut out),
         Command::Key(command) => with_api(&globals, "key", async |api| key::run(api, command, &mut out).await),

@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 50] = [
+    let commands: [&[&str]; 54] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -15,6 +15,10 @@ fn help_of_every_command() {
         &["cat"],
         &["get"],
         &["ls"],
+        &["tensor"],
+        &["tensor", "ls"],
+        &["tensor", "get"],
+        &["tensor", "stat"],
         &["block"],
         &["block", "get"],
         &["block", "put"],

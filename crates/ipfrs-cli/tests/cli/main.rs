@@ -14,3 +14,4 @@ mod names;
 mod pins;
 mod read_only;
 mod streams;
+mod tensors;
