@@ -44,6 +44,7 @@ async fn a_directory_without_its_slash_is_redirected_with_its_query() {
     ] {
         let answer = exchange(&gateway, format!("GET /ipfs/{root}{path} HTTP/1.1")).await;
         assert_eq!(answer.status, 301, "{path}");
+        assert_eq!(answer.header("vary"), "Accept", "a CAR of {path} is at the same place");
         // An empty query may be kept or dropped.
         let found = answer.header("location").trim_end_matches('?');
         assert_eq!(found, format!("/ipfs/{root}{}", location.trim_end_matches('?')), "{path}");

@@ -88,6 +88,7 @@ async fn visitors_of_paths_that_moved_are_sent_on() {
         for method in [Method::GET, Method::HEAD] {
             let response = ask(&gateway, method.clone(), &host, path, &[]).await;
             assert_eq!((response.status().as_u16(), header(&response, "location")), (status, location), "{path}");
+            assert_eq!(header(&response, "vary"), "Accept", "{path}");
             assert_eq!(header(&response, "access-control-allow-origin"), "*", "{path}");
             assert!(!response.headers().contains_key("x-evil") && !response.headers().contains_key("cache-control"));
         }

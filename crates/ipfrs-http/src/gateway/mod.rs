@@ -32,7 +32,7 @@ pub(crate) mod welcome;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
@@ -282,7 +282,8 @@ fn redirect_to_slash(state: &AppState, request: &GatewayRequest<'_>) -> Response
     let path = request.raw_path.trim_start_matches('/');
     let path = path.strip_prefix('\\').map_or_else(|| format!("/{path}"), |rest| format!("/%5C{rest}"));
     let location = header_text(&format!("{path}/{query}"));
-    let mut response = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response();
+    let vary = HeaderValue::from_static("Accept");
+    let mut response = (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location), (VARY, vary)]).into_response();
     if request.freshness != Freshness::Immutable {
         request.freshness.tell(state, response.headers_mut());
     }

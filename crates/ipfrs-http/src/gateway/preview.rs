@@ -3,8 +3,7 @@
 use askama::Template;
 use axum::body::Body;
 use axum::response::Response;
-use http::header::VARY;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use ipfrs_core::{Error, Result, codec, parse_cid};
 use ipfrs_node::Object;
 
@@ -52,9 +51,7 @@ pub(super) async fn page(
     object: Object,
 ) -> Result<Response> {
     if !request.ends_with_slash {
-        let mut moved = redirect_to_slash(state, request);
-        moved.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
-        return Ok(moved);
+        return Ok(redirect_to_slash(state, request));
     }
     let mut answer = Answer::page(state, request, &object, "DagIndex");
     if let Some(settled) = answer.settled(headers, None) {

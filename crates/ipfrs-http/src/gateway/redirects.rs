@@ -9,9 +9,9 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
 use futures::TryStreamExt;
-use http::StatusCode;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, LOCATION, VARY};
 use http::request::Parts;
+use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{ContentPath, Node, ObjectKind, Span, leads_nowhere};
 
@@ -53,7 +53,9 @@ pub(super) async fn or_missing(
     match find(&state.node, &root, request.below_root(), request.query).await? {
         Ok(None) => Err(missing),
         Ok(Some(Outcome::Redirect { status, location })) => {
-            let mut response = (status, [(LOCATION, header_text(&location))]).into_response();
+            // Other formats of what is missing are refused.
+            let headers = [(LOCATION, header_text(&location)), (VARY, HeaderValue::from_static("Accept"))];
+            let mut response = (status, headers).into_response();
             if request.freshness != Freshness::Immutable {
                 request.freshness.tell(state, response.headers_mut());
             }

@@ -231,27 +231,38 @@ fn format_by_name(name: &str) -> Result<Format> {
     })
 }
 
-/// The media types of `Accept` in their order, without parameters.
-fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+/// The media types of `Accept` in their order, without parameters, and without those that the client will not have.
+pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let types = values.flat_map(|value| value.split(',')).filter_map(|media| media.split(';').next());
-    types.map(str::trim).filter(|media| !media.is_empty())
+    values.flat_map(|value| value.split(',')).filter_map(|media| {
+        let (media, parameters) = media.split_once(';').unwrap_or((media, ""));
+        let media = media.trim();
+        (!media.is_empty() && !parameters.split(';').any(is_refusal)).then_some(media)
+    })
+}
+
+/// Whether a parameter in `Accept` is a weight of 0: not acceptable (RFC 9110, 12.4.2).
+fn is_refusal(parameter: &str) -> bool {
+    let weight = parameter.trim().strip_prefix(['q', 'Q']).and_then(|rest| rest.strip_prefix('='));
+    weight.is_some_and(|weight| weight.starts_with('0') && weight.bytes().all(|digit| matches!(digit, b'0' | b'.')))
 }
 
 /// A gateway answers HTML and files unless a client names a format that it offers: the first one counts.
 pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
-    let format = |media: &str| FORMATS.iter().find(|(known, _, _)| *known == media).map(|(_, _, format)| *format);
+    let format = |media: &str| {
+        FORMATS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(media)).map(|(_, _, format)| *format)
+    };
     accepted(headers).find_map(format).unwrap_or(Format::Deserialised)
 }
 
 /// Whether `Accept` names HTML.
 pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
-    accepted(headers).any(|media| media == "text/html")
+    accepted(headers).any(|media| media.eq_ignore_ascii_case("text/html"))
 }
 
 /// Whether `Accept` has room for what a gateway answers browsers with.
 pub(super) fn accepts_pages(headers: &HeaderMap) -> bool {
-    accepted(headers).any(|media| matches!(media, "*/*" | "text/html"))
+    accepts_html(headers) || accepted(headers).any(|media| media == "*/*")
 }
 
 #[cfg(test)]
@@ -274,6 +285,9 @@ mod tests {
             ("text/html, application/vnd.ipld.car, */*;q=0.1", Format::Car),
             ("*/*, application/vnd.ipld.dag-json", Format::Codec(Codec::DagJson)),
             ("application/vnd.ipld.car, application/vnd.ipld.raw", Format::Car),
+            ("Application/VND.ipld.CAR", Format::Car),
+            ("application/vnd.ipld.raw;q=0, */*", Format::Deserialised),
+            ("application/vnd.ipld.raw; q=0.000, application/vnd.ipld.car; order=dfs; Q=0.001", Format::Car),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
             assert_eq!(format_by_accept(&headers), expected, "{accept}");

@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::Result;
 
 use crate::error::{GatewayError, method_not_allowed};
+use crate::gateway::request;
 use crate::origin;
 use crate::router::AppState;
 
@@ -62,20 +63,14 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
     response
 }
 
-/// The media types of `Accept`, without parameters.
-fn media_types(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).filter_map(|media| media.split(';').next()).map(str::trim)
-}
-
 /// Whether `Accept` names a media type.
 fn names(headers: &HeaderMap, media_type: &str) -> bool {
-    media_types(headers).any(|media| media.eq_ignore_ascii_case(media_type))
+    request::accepted(headers).any(|media| media.eq_ignore_ascii_case(media_type))
 }
 
 /// Whether `Accept` has room for a media type, which is one of `application/*`; without it, everything is welcome.
 fn accepted(headers: &HeaderMap, media_type: &str) -> bool {
     !headers.contains_key(ACCEPT)
         || names(headers, media_type)
-        || media_types(headers).any(|media| matches!(media, "*/*" | "application/*"))
+        || request::accepted(headers).any(|media| matches!(media, "*/*" | "application/*"))
 }
