@@ -80,7 +80,8 @@ impl Socket {
     /// The same, but `bytes` are read first: what a protocol that ended on this connection has read beyond its end.
     #[must_use]
     pub fn with_unread(mut self, bytes: Bytes) -> Self {
-        self.unread = bytes;
+        // Such a protocol may itself have begun with bytes like these, and not have taken all of them.
+        self.unread = if self.unread.is_empty() { bytes } else { [&*bytes, &*self.unread].concat().into() };
         self
     }
 

@@ -109,15 +109,19 @@ async fn tunnel_leads_to_the_gateway_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_sent_before_the_tunnel_is_there_is_not_lost() {
     let gateway = TestGateway::start_with(hosts).await;
-    let mut wire = Wire::connect(&gateway).await;
     let requests = get("site.example", "/").repeat(500);
-    wire.send([CONNECT, requests.as_str()].concat()).await;
-    wire.finish().await;
-    opened(&mut wire).await;
-    for _ in 0..500 {
-        assert_says(&wire.answer().await, "hello\n");
+    for tunnels in [1, 3] {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send([CONNECT.repeat(tunnels), requests.clone()].concat()).await;
+        wire.finish().await;
+        for _ in 0..tunnels {
+            opened(&mut wire).await;
+        }
+        for _ in 0..500 {
+            assert_says(&wire.answer().await, "hello\n");
+        }
+        assert!(wire.rest().await.is_empty());
     }
-    assert!(wire.rest().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
