@@ -317,12 +317,9 @@ async fn a_name_may_lead_to_names_of_dots() {
     let first = TestGateway::start().await;
     let mut dag = Dag::default();
     let (inner, outer) = (dag.put(codec::RAW, b"inner".to_vec()), dag.put(codec::RAW, b"outer".to_vec()));
-    let (up, sub) = (dag.directory(&[("f", inner)]), dag.directory(&[("x", inner)]));
-    let sub = {
-        let link = [("..", up), ("x", sub)];
-        dag.directory(&link)
-    };
-    let root = dag.directory(&[("a", sub), ("f", outer)]);
+    let up = dag.directory(&[("f", inner)]);
+    let a = dag.directory(&[("..", up)]);
+    let root = dag.directory(&[("a", a), ("f", outer)]);
     dag.import(&first).await;
     let gateway = TestGateway::start_on(first.stop().await, |config| {
         config.gateway.dnslink.insert("dots.example".into(), format!("/ipfs/{root}/a/.."));
