@@ -128,10 +128,12 @@ impl Connections {
     /// Takes connections from `listener` for as long as it is polled, and lets `front_end` answer their requests.
     pub(crate) async fn accept<F: FrontEnd>(self: Arc<Self>, listener: TcpListener, front_end: F) {
         let mut is_failing = false;
-        while let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await {
+        loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     is_failing = false;
+                    // Only now: a listener to which nobody comes keeps no slot from the others.
+                    let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
                     self.spawn(stream, peer.ip(), slot, front_end.clone());
                 }
                 // The client gave up between its request to connect and our taking it.
