@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::StreamExt;
-use ipfrs_store::{BlockStore, BlockStoreExt, PackOptions, PackStore};
+use ipfrs_store::{BlockStore, BlockStoreExt, MemoryStore, PackOptions, PackStore};
 use ipfrs_stream::{Bandwidth, DagReader, FlowControl, Socket, Span, StreamingConfig};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -101,6 +101,21 @@ async fn any_mix_of_mapped_and_ordinary_slices_arrives_byte_for_byte() {
         assert!(received == expected, "seed {seed}: the bytes differ");
         assert_eq!(bandwidth.snapshot().total_out, expected.len() as u64);
     }
+}
+
+#[tokio::test]
+async fn what_was_read_ahead_twice_is_read_again_in_its_order() {
+    let (socket, mut client, _) = connection(&MemoryStore::default(), false).await;
+    client.write_all(b"ghi").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut socket = socket.with_unread(Bytes::from_static(b"abcdef"));
+    let mut first = [0; 3];
+    socket.read_exact(&mut first).await.unwrap();
+    // A second protocol has read this, and gives back the end of it.
+    let mut socket = socket.with_unread(Bytes::from_static(b"bc"));
+    let mut rest = String::new();
+    socket.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(rest, "bcdefghi");
 }
 
 #[tokio::test]
