@@ -4,8 +4,8 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
-use ipfrs_core::codec;
 use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{ErrorKind, codec};
 use ipfrs_node::{ContentPath, Node, PutNode};
 use ipfrs_proto::dag::v1::dag_service_server::DagService;
 use ipfrs_proto::dag::v1::{
@@ -96,7 +96,10 @@ async fn put(node: &Node, request: PutDagRequest) -> Result<PutDagResponse, Faul
         hash,
         pin: request.pin,
     };
-    let cid = node.put_node(new).await.map_err(in_field("data"))?;
+    let cid = node.put_node(new).await.map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => in_field("data")(error),
+        _ => error.into(),
+    })?;
     Ok(PutDagResponse { cid: cid.to_string() })
 }
 

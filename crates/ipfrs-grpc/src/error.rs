@@ -57,7 +57,8 @@ impl From<Error> for Fault {
 impl From<Fault> for Status {
     fn from(Fault { field, error }: Fault) -> Self {
         let mut details = ErrorDetails::new();
-        if let Some(field) = field.filter(|_| error.kind() == ErrorKind::InvalidInput) {
+        let is_its_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported);
+        if let Some(field) = field.filter(|_| is_its_fault) {
             details.add_bad_request_violation(field, error.message());
         }
         with_details(&error, details)

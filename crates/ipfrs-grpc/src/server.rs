@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -46,6 +46,9 @@ const SERVICES: &[&str] = &[
     file_service_server::SERVICE_NAME,
     tensor_service_server::SERVICE_NAME,
 ];
+
+/// What the paths of the methods of `grpc.health.v1.Health` begin with.
+const HEALTH_PATH: &str = "/grpc.health.v1.Health/";
 
 /// Room in a message for everything but its payload.
 const MESSAGE_ROOM_BYTES: usize = 4 * 1024;
@@ -98,8 +101,10 @@ impl Grpc {
             [tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET, tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET];
         let metrics = GrpcMetrics::register(registry, &[descriptors.as_slice(), reflection.as_slice()].concat())?;
         let broken = |e| Error::internal("reflection cannot be offered").with_source(e);
+        // Clients want to read the details of errors, too.
+        let all = [descriptors.as_slice(), &[tonic_types::pb::FILE_DESCRIPTOR_SET]].concat();
         let reflected = || {
-            descriptors.iter().fold(tonic_reflection::server::Builder::configure(), |builder, bytes| {
+            all.iter().fold(tonic_reflection::server::Builder::configure(), |builder, bytes| {
                 builder.register_encoded_file_descriptor_set(bytes)
             })
         };
@@ -131,12 +136,12 @@ impl Grpc {
         if let Some(refusal) = refusal(&request) {
             return Answering { inner: None, response: Some(refusal), place: None };
         }
-        match Place::take(&self.limits) {
-            Some(place) => {
-                Answering { inner: Some(self.router.clone().call(request)), response: None, place: Some(place) }
-            }
-            None => Answering { inner: None, response: Some(self.too_many(&request)), place: None },
+        // By health an operator looks at a daemon that is busy.
+        let place = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| Place::take(&self.limits));
+        if matches!(place, Some(None)) {
+            return Answering { inner: None, response: Some(self.too_many(&request)), place: None };
         }
+        Answering { inner: Some(self.router.clone().call(request)), response: None, place: place.flatten() }
     }
 
     /// The same services for a listener that others share: as gRPC-Web, over HTTP/1.1 and HTTP/2, and as gRPC over HTTP/2.
@@ -165,6 +170,10 @@ fn refusal<B>(request: &Request<B>) -> Option<Response> {
     if request.method() != Method::POST {
         let text = "gRPC is spoken here: calls are POST requests of HTTP/2\n";
         return Some((StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response());
+    }
+    if request.version() != Version::HTTP_2 {
+        let text = "gRPC is spoken here, which needs HTTP/2; gRPC-Web is on the gateway's own port\n";
+        return Some((StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into_response());
     }
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let is_grpc =

@@ -10,6 +10,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 use tempfile::TempDir;
+use tonic::transport::Channel;
 
 use crate::multipart::Form;
 
@@ -72,6 +73,20 @@ impl TestGateway {
 
     pub(crate) fn port(&self) -> u16 {
         self.address().port()
+    }
+
+    /// A connection for gRPC, made when it is first used.
+    pub(crate) fn channel(&self) -> Channel {
+        Channel::from_shared(format!("http://{}", self.grpc_address())).unwrap().connect_lazy()
+    }
+
+    pub(crate) fn grpc_address(&self) -> SocketAddr {
+        self.gateway.grpc_addresses()[0]
+    }
+
+    /// Asks it to stop, and returns at once.
+    pub(crate) fn shutdown(&self) {
+        self.gateway.shutdown();
     }
 
     pub(crate) fn repo(&self) -> &TempDir {
@@ -152,6 +167,13 @@ impl TestGateway {
         let text = String::from_utf8(self.content("/metrics").await.to_vec()).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.unwrap_or_else(|| panic!("no metric {name}")).parse().unwrap()
+    }
+
+    /// Waits until a counter or gauge fits.
+    pub(crate) async fn until_metric(&self, name: &str, fits: impl Fn(u64) -> bool) {
+        while !fits(self.metric(name).await) {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// How many blocks the store holds.

@@ -32,6 +32,7 @@ mod gateway_paths;
 mod gateway_ranges;
 mod gateway_redirects;
 mod gateway_subdomains;
+mod grpc;
 mod harness;
 mod hostile_dags;
 mod keys;

@@ -299,5 +299,8 @@ impl Answer {
 
 /// An error once more, for everybody whom it concerns.
 pub(super) fn again(error: &Error) -> Error {
-    Error::new(error.kind(), error.message())
+    match error.is_read_only() {
+        true => Error::read_only(error.message()),
+        false => Error::new(error.kind(), error.message()),
+    }
 }

@@ -1,0 +1,194 @@
+//! What every call has: an ID, a deadline, an encoding, a count; health, reflection, and the end of the daemon.
+
+use std::time::Duration;
+
+use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
+use ipfrs_proto::block::v1::stream_blocks_request::Operation;
+use ipfrs_proto::block::v1::{GetBlockRequest, HasBlockRequest, StreamBlocksRequest};
+use tokio::sync::mpsc;
+use tonic::codec::CompressionEncoding;
+use tonic::{Code, Request};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServiceResponse};
+use tonic_types::StatusExt;
+
+use super::blocks::received;
+use super::{ABSENT, assert_failed, block_client, raw, stored};
+use crate::harness::TestGateway;
+
+fn absent() -> GetBlockRequest {
+    GetBlockRequest { cid: ABSENT.to_owned() }
+}
+
+#[tokio::test]
+async fn an_error_names_the_request_and_the_block() {
+    let gateway = TestGateway::start().await;
+    let mut client = block_client(&gateway);
+    let mut request = Request::new(absent());
+    request.metadata_mut().insert("x-request-id", "mine".parse().unwrap());
+    let status = client.get_block(request).await.unwrap_err();
+    assert_failed(&status, Code::NotFound, "NOT_FOUND", None);
+    let details = status.get_error_details();
+    assert_eq!(details.request_info().unwrap().request_id, "mine");
+    assert_eq!(status.metadata().get("x-request-id").unwrap(), "mine");
+    let resource = details.resource_info().unwrap();
+    assert_eq!((resource.resource_type.as_str(), resource.resource_name.as_str()), ("block", ABSENT));
+    // Who has none gets one, and another with each call.
+    let made = async || {
+        let response = block_client(&gateway).has_block(HasBlockRequest { cid: ABSENT.to_owned() }).await.unwrap();
+        response.metadata().get("x-request-id").unwrap().to_str().unwrap().to_owned()
+    };
+    assert_ne!(made().await, made().await);
+}
+
+#[tokio::test]
+async fn a_repo_that_is_open_read_only_takes_nothing_and_gives_all() {
+    let gateway = TestGateway::start().await;
+    let cid = stored(&gateway, "there").await;
+    let gateway = TestGateway::start_on(gateway.stop().await, |config| config.store.read_only = true).await;
+    let mut client = block_client(&gateway);
+    client.get_block(GetBlockRequest { cid }).await.unwrap();
+    let refused = client.put_block(raw("new")).await.unwrap_err();
+    assert_failed(&refused, Code::FailedPrecondition, "FORBIDDEN", None);
+    assert!(refused.message().contains("store.read_only"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_call_ends_at_its_deadline() {
+    let gateway = TestGateway::start().await;
+    let (_sender, receiver) = mpsc::channel(1);
+    let mut request = Request::new(received(receiver));
+    request.set_timeout(Duration::from_millis(50));
+    // The client's own clock ends only the wait for the head of an answer.
+    let mut answers = block_client(&gateway).stream_blocks(request).await.unwrap().into_inner();
+    let status = answers.message().await.unwrap_err();
+    assert_failed(&status, Code::DeadlineExceeded, "TIMEOUT", None);
+}
+
+#[tokio::test]
+async fn answers_are_compressed_for_clients_that_compress() {
+    let gateway = TestGateway::start().await;
+    let text = "the same again and again; ".repeat(4_000);
+    let cid = stored(&gateway, text.clone()).await;
+    for encoding in [None, Some(CompressionEncoding::Gzip), Some(CompressionEncoding::Zstd)] {
+        let mut client = BlockServiceClient::new(gateway.channel())
+            .accept_compressed(CompressionEncoding::Gzip)
+            .accept_compressed(CompressionEncoding::Zstd);
+        if let Some(encoding) = encoding {
+            client = client.send_compressed(encoding);
+        }
+        let put = client.put_block(raw(text.clone())).await.unwrap();
+        assert_eq!(put.into_inner().cid, cid);
+        let response = client.get_block(GetBlockRequest { cid: cid.clone() }).await.unwrap();
+        let expected = match encoding {
+            Some(CompressionEncoding::Gzip) => Some("gzip"),
+            Some(CompressionEncoding::Zstd) => Some("zstd"),
+            _ => None,
+        };
+        let found = response.metadata().get("grpc-encoding").map(|value| value.to_str().unwrap());
+        assert_eq!(found, expected);
+        assert_eq!(response.into_inner().block.unwrap().data, text.as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn calls_are_counted_and_timed() {
+    let gateway = TestGateway::start().await;
+    let mut client = block_client(&gateway);
+    client.put_block(raw("one")).await.unwrap();
+    client.get_block(absent()).await.unwrap_err();
+    let (service, methods) =
+        (r#"service="ipfrs.block.v1.BlockService""#, [("PutBlock", "OK"), ("GetBlock", "NOT_FOUND")]);
+    for (method, code) in methods {
+        let labels = format!(r#"method="{method}",{service}"#);
+        let requests = format!(r#"ipfrs_grpc_requests_total{{code="{code}",{labels}}}"#);
+        gateway.until_metric(&requests, |calls| calls == 1).await;
+        let durations = format!("ipfrs_grpc_request_duration_seconds_count{{{labels}}}");
+        gateway.until_metric(&durations, |calls| calls == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn too_many_requests_are_refused_whichever_front_end_they_come_to() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
+    let (sender, receiver) = mpsc::channel(1);
+    let mut answers = block_client(&gateway).stream_blocks(received(receiver)).await.unwrap().into_inner();
+    let operation = Some(Operation::Has(HasBlockRequest { cid: ABSENT.to_owned() }));
+    sender.send(StreamBlocksRequest { id: 1, operation }).await.unwrap();
+    answers.message().await.unwrap().unwrap();
+    let refused = block_client(&gateway).get_block(absent()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+    assert!(refused.message().contains("gateway.max_concurrent_requests"), "{refused}");
+    assert_eq!(refused.get_error_details().retry_info().unwrap().retry_delay, Some(Duration::from_secs(1)));
+    assert_eq!(gateway.get(&format!("/ipfs/{ABSENT}")).await.status(), 429);
+    // How it is can be asked all the same.
+    HealthClient::new(gateway.channel()).check(HealthCheckRequest::default()).await.unwrap();
+    drop((sender, answers));
+    gateway.until_metric("ipfrs_http_requests_active", |requests| requests == 0).await;
+    assert_eq!(block_client(&gateway).get_block(absent()).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn health_is_told_of_every_service() {
+    let gateway = TestGateway::start().await;
+    let mut client = HealthClient::new(gateway.channel());
+    for service in ["", "ipfrs.block.v1.BlockService", "ipfrs.dag.v1.DagService"] {
+        let answer = client.check(HealthCheckRequest { service: service.to_owned() }).await.unwrap().into_inner();
+        assert_eq!(answer.status(), ServingStatus::Serving, "{service:?}");
+    }
+    let unknown = client.check(HealthCheckRequest { service: "what".to_owned() }).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn when_the_daemon_drains_watchers_are_told_and_streams_end() {
+    let gateway = TestGateway::start().await;
+    let mut health = HealthClient::new(gateway.channel());
+    let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+    let (sender, receiver) = mpsc::channel(1);
+    let mut answers = block_client(&gateway).stream_blocks(received(receiver)).await.unwrap().into_inner();
+    let operation = Some(Operation::Put(raw("last")));
+    sender.send(StreamBlocksRequest { id: 1, operation }).await.unwrap();
+    assert_eq!(answers.message().await.unwrap().unwrap().id, 1);
+    gateway.shutdown();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert!(watch.message().await.unwrap().is_none());
+    let status = answers.message().await.unwrap_err();
+    assert_failed(&status, Code::Unavailable, "UNAVAILABLE", None);
+    // Nothing is left that would have to be cut, although the client has never ended its side.
+    gateway.stop().await;
+    drop(sender);
+}
+
+#[tokio::test]
+async fn reflection_shows_every_service_with_its_files() {
+    let gateway = TestGateway::start().await;
+    let ask = async |message_request| {
+        let request = ServerReflectionRequest { host: String::new(), message_request: Some(message_request) };
+        let mut client = ServerReflectionClient::new(gateway.channel());
+        let requests = futures::stream::iter([request]);
+        let mut answers = client.server_reflection_info(requests).await.unwrap().into_inner();
+        answers.message().await.unwrap().unwrap().message_response.unwrap()
+    };
+    let listed = ask(MessageRequest::ListServices(String::new())).await;
+    let MessageResponse::ListServicesResponse(listed) = listed else { panic!("{listed:?}") };
+    let names: Vec<_> = listed.service.into_iter().map(|ServiceResponse { name }| name).collect();
+    for service in [
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "ipfrs.block.v1.BlockService",
+        "ipfrs.dag.v1.DagService",
+        "ipfrs.file.v1.FileService",
+        "ipfrs.tensor.v1.TensorService",
+    ] {
+        assert!(names.iter().any(|name| name == service), "{service} is not in {names:?}");
+        let file = ask(MessageRequest::FileContainingSymbol(service.to_owned())).await;
+        assert!(matches!(file, MessageResponse::FileDescriptorResponse(_)), "{service}: {file:?}");
+    }
+}

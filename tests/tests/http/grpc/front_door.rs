@@ -1,0 +1,114 @@
+//! Who may call, by which listener: gRPC on its own, gRPC-Web on the one of HTTP.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use ipfrs_http::HostConfig;
+use ipfrs_proto::block::v1::{HasBlockRequest, HasBlockResponse};
+use prost::Message;
+use reqwest::{RequestBuilder, Response};
+
+use super::{ABSENT, stored};
+use crate::harness::{TestGateway, client, header};
+
+const HAS_BLOCK: &str = "/ipfrs.block.v1.BlockService/HasBlock";
+
+/// A message as calls frame it: whether it is compressed, its length, its bytes.
+fn framed(message: &impl Message) -> Bytes {
+    let mut frame = BytesMut::new();
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.encoded_len()).unwrap());
+    message.encode(&mut frame).unwrap();
+    frame.freeze()
+}
+
+/// A call of gRPC-Web, as its libraries make it.
+fn web_call(gateway: &TestGateway, cid: &str) -> RequestBuilder {
+    let request = gateway.request(reqwest::Method::POST, HAS_BLOCK);
+    let request = request.header("content-type", "application/grpc-web+proto").header("x-grpc-web", "1");
+    request.body(framed(&HasBlockRequest { cid: cid.to_owned() }))
+}
+
+/// The message and the trailers of an answer of gRPC-Web.
+async fn web_answer(response: Response) -> (Option<HasBlockResponse>, String) {
+    assert_eq!(response.status(), 200);
+    assert!(header(&response, "content-type").starts_with("application/grpc-web"));
+    let mut body = response.bytes().await.unwrap();
+    let mut message = None;
+    loop {
+        let kind = body[0];
+        let length = u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize;
+        let frame = body.slice(5..5 + length);
+        body = body.slice(5 + length..);
+        if kind & 0x80 != 0 {
+            return (message, String::from_utf8(frame.to_vec()).unwrap());
+        }
+        message = Some(HasBlockResponse::decode(frame).unwrap());
+    }
+}
+
+#[tokio::test]
+async fn grpc_web_is_answered_on_the_port_of_http() {
+    let gateway = TestGateway::start().await;
+    let cid = stored(&gateway, "there").await;
+    let response = web_call(&gateway, &cid).header("x-request-id", "mine").send().await.unwrap();
+    assert_eq!(header(&response, "x-request-id"), "mine");
+    let (message, trailers) = web_answer(response).await;
+    assert!(message.unwrap().exists);
+    assert!(trailers.contains("grpc-status:0"), "{trailers}");
+    // What is no call of gRPC-Web is no request of HTTP either.
+    let response = gateway.request(reqwest::Method::POST, HAS_BLOCK).body("x").send().await.unwrap();
+    assert_eq!(response.status(), 400);
+    let response = gateway.request(reqwest::Method::POST, "/ipfrs.block.v1.WhatService/HasBlock").send().await.unwrap();
+    assert_eq!(response.status(), 404);
+}
+
+#[tokio::test]
+async fn no_page_calls_and_nothing_is_called_under_public_names() {
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.hosts.insert("example.com".into(), HostConfig { subdomains: true, ..HostConfig::default() });
+    })
+    .await;
+    for (name, value) in
+        [("sec-fetch-site", "same-origin"), ("origin", "https://example.com"), ("user-agent", "Mozilla/5.0")]
+    {
+        let response = web_call(&gateway, ABSENT).header(name, value).send().await.unwrap();
+        assert_eq!(response.status(), 403, "{name}");
+    }
+    let cid = "bafkqaaa.ipfs.example.com";
+    for (host, status) in [("example.com", 404), (cid, 405), ("below.example.com", 404)] {
+        let response = web_call(&gateway, ABSENT).header("host", host).send().await.unwrap();
+        assert_eq!(response.status(), status, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn the_listener_of_grpc_speaks_nothing_else() {
+    let gateway = TestGateway::start().await;
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    let http1 = client().http1_only().build().unwrap();
+    let url = |path: &str| format!("http://{}{path}", gateway.grpc_address());
+    assert_eq!(http2.get(url("/metrics")).send().await.unwrap().status(), 405);
+    assert_eq!(http1.get(url(HAS_BLOCK)).send().await.unwrap().status(), 405);
+    let call = |client: &reqwest::Client, kind: &str| {
+        let request = client.post(url(HAS_BLOCK)).header("content-type", kind);
+        request.body(framed(&HasBlockRequest { cid: ABSENT.to_owned() }))
+    };
+    assert_eq!(call(&http2, "application/grpc").send().await.unwrap().status(), 200);
+    assert_eq!(call(&http1, "application/grpc").send().await.unwrap().status(), 505);
+    assert_eq!(call(&http2, "application/grpc-web").send().await.unwrap().status(), 415);
+    assert_eq!(call(&http2, "text/plain").send().await.unwrap().status(), 415);
+    for (name, value) in [("origin", "http://127.0.0.1"), ("sec-fetch-site", "none")] {
+        let response = call(&http2, "application/grpc").header(name, value).send().await.unwrap();
+        assert_eq!(response.status(), 403, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn without_grpc_there_is_neither() {
+    let gateway = TestGateway::start_with(|config| config.grpc.enabled = false).await;
+    assert_eq!(web_call(&gateway, ABSENT).send().await.unwrap().status(), 404);
+    let health: serde_json::Value = gateway.get("/health").await.json().await.unwrap();
+    assert!(health["grpc"].is_null());
+    let gateway = TestGateway::start().await;
+    let health: serde_json::Value = gateway.get("/health").await.json().await.unwrap();
+    assert_eq!(health["grpc"][0], gateway.grpc_address().to_string());
+}
