@@ -49,6 +49,19 @@ async fn a_collection_removes_what_no_pin_leads_to() {
     assert!(metrics.contains("ipfrs_pins 0"), "{metrics}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn where_pins_were_lost_only_force_collects() {
+    let gateway = TestGateway::start().await;
+    let block = gateway.put_block("", "a block").await;
+    let repo = gateway.stop().await;
+    std::fs::remove_file(repo.path().join("pins.redb")).unwrap();
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    let message = rpc_failure(gateway.rpc("repo/gc").send().await.unwrap()).await;
+    assert!(message.contains("pins.redb") && message.contains("force"), "{message}");
+    assert_eq!(gateway.rpc_bytes(&format!("block/get?arg={block}")).await, "a block");
+    assert!(gateway.rpc_json("repo/gc?force=true").await["Key"]["/"] == block.as_str());
+}
+
 /// Changes a byte of what is stored, behind the gateway's back.
 async fn damage(gateway: TestGateway, stored: &[u8]) -> TestGateway {
     let repo = gateway.stop().await;

@@ -1,7 +1,10 @@
 //! `name/publish`, `name/resolve`, `name/get`, `name/put`, `name/inspect`, `resolve`.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use futures::future::join_all;
 use serde_json::{Value, json};
+use tokio::net::UdpSocket;
 
 use crate::harness::{TestGateway, rpc_failure};
 use crate::multipart::Form;
@@ -230,4 +233,38 @@ async fn records_are_taken_from_their_owners_and_shown() {
     let validation = &shown["Validation"];
     assert_eq!((&validation["Valid"], &validation["Name"]), (&json!(false), &json!(own)));
     assert_ne!(validation["Reason"], "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_cache_dns_is_asked_again() {
+    let resolver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = resolver.local_addr().unwrap();
+    let gateway = TestGateway::start_with(|config| {
+        config.dns.resolvers = serde_json::from_value(address.to_string().into()).unwrap();
+    })
+    .await;
+    let questions = AtomicU32::new(0);
+    let answering = async {
+        loop {
+            let mut message = [0; 512];
+            let (length, client) = resolver.recv_from(&mut message).await.unwrap();
+            questions.fetch_add(1, Ordering::Relaxed);
+            // An answer (RFC 1035, 4.1.1): there is no such name.
+            message[2] |= 0x80;
+            message[3] = 0x83;
+            resolver.send_to(&message[..length], client).await.unwrap();
+        }
+    };
+    let asking = async {
+        // The domain itself, and the name that its link would be at.
+        for (query, count) in [("", 2), ("", 2), ("&nocache=true", 4), ("&nocache=true&recursive=false", 6), ("", 6)] {
+            let message = failure(&gateway, &format!("name/resolve?arg=site.example.net{query}")).await;
+            assert!(message.contains("has no DNSLink"), "{message}");
+            assert_eq!(questions.load(Ordering::Relaxed), count, "{query}");
+        }
+    };
+    tokio::select! {
+        () = asking => {}
+        _ = answering => {}
+    }
 }
