@@ -158,7 +158,8 @@ impl Node {
         config.validate()?;
         let metrics = Metrics::register(registry)?;
         let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
-        let has_blocks = engine.iterate().next().await.transpose()?.is_some();
+        // Only asked where it matters: the engine may be far away.
+        let has_blocks = !Pins::exist(repo) && engine.iterate().next().await.transpose()?.is_some();
         let path = repo.to_owned();
         let opened = tokio::task::spawn_blocking(move || {
             make_repo(&path)?;

@@ -134,7 +134,13 @@ impl Pins {
         Table::open(&path, Access::ReadWrite, has_blocks).map(|table| Self::new(table, Place::File(path)))
     }
 
-    /// The same without changing anything on the disk: changes of pins are refused.
+    /// Whether pins have been kept in the store's directory before.
+    #[must_use]
+    pub fn exist(dir: &Path) -> bool {
+        dir.join(FILE).exists()
+    }
+
+    /// The same as [`open`](Self::open) without changing anything on the disk: changes of pins are refused.
     ///
     /// # Errors
     /// As [`open`](Self::open).
