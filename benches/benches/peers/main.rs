@@ -15,6 +15,7 @@ mod ranges;
 mod report;
 mod site;
 mod small;
+mod tensors;
 mod upload;
 mod wrk;
 
@@ -58,6 +59,7 @@ fn compare(options: Options) -> Result<()> {
     let mut measurements: Vec<Box<dyn Measurement>> = vec![
         Box::new(large::LargeGets::new(&site)),
         Box::new(ranges::Ranges::new(&site)),
+        Box::new(tensors::Tensors::prepare(&site)?),
         Box::new(small::SmallGets::new(&site)),
         Box::new(batch::Batches::prepare(&site)?),
         Box::new(upload::Uploads::new()),
