@@ -106,6 +106,8 @@ async fn delegated_routing_says_how_long_a_record_holds() {
     let etag = header(&response, "etag").to_owned();
     let again = gateway.request(Method::GET, &path).header("if-none-match", &etag).send().await.unwrap();
     assert_eq!((again.status().as_u16(), header(&again, "etag")), (304, etag.as_str()));
+    let other = gateway.request(Method::GET, &path).header("if-match", "\"other\"").send().await.unwrap();
+    assert_eq!(other.status(), 412);
     let head = gateway.request(Method::HEAD, &path).send().await.unwrap();
     assert_eq!(header(&head, "content-length"), header(&response, "content-length"));
 

@@ -9,7 +9,7 @@ use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, ETAG, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result, hash};
 use ipfrs_node::{Name, NameRoot, Record};
 
@@ -24,7 +24,7 @@ use crate::router::AppState;
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.ipfs.ipns-record";
 
 /// The entity tag of a record: other bytes have another one.
-pub(crate) fn etag(record: &Record) -> String {
+fn etag(record: &Record) -> String {
     let digest = hash::sha2_256(record.bytes());
     let mut tag = String::from("\"");
     for byte in &digest.digest()[..16] {
@@ -40,6 +40,29 @@ pub(crate) fn file_name(name: &Name) -> String {
     format!("{name}.ipns-record")
 }
 
+/// A record as the file `file`, or what the conditions of the request make of it.
+pub(crate) fn answer(record: &Record, file: &str, cache_control: &str, request: &HeaderMap) -> Response {
+    let etag = etag(record);
+    if conditional::if_match_fails(request, &etag) {
+        return (StatusCode::PRECONDITION_FAILED, [(CACHE_CONTROL, "no-store")]).into_response();
+    }
+    let mut response = if conditional::if_none_match(request, &etag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let mut response = Response::new(Body::from(record.bytes().clone()));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", file));
+        response
+    };
+    let headers = response.headers_mut();
+    headers.insert(ETAG, header_text(&etag));
+    headers.insert(CACHE_CONTROL, header_text(cache_control));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
 /// Answers a request for the record of the name that `content_path` is.
 ///
 /// # Errors
@@ -48,23 +71,10 @@ pub(crate) fn file_name(name: &Name) -> String {
 pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str, wanted: &Wanted) -> Result<Response> {
     let name = name_of(content_path)?;
     let record = state.node.ipns_record(&name).await?;
-    let etag = etag(&record);
-    let mut response = if conditional::if_none_match(&parts.headers, &etag) {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        let mut response = Response::new(Body::from(record.bytes().clone()));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        let file = wanted.filename.clone().unwrap_or_else(|| file_name(&name));
-        headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &file));
-        response
-    };
+    let file = wanted.filename.clone().unwrap_or_else(|| file_name(&name));
     let max_age = record.lifetime(SystemTime::now(), state.node.config().ipns.record_ttl()).as_secs();
+    let mut response = answer(&record, &file, &format!("public, max-age={max_age}"), &parts.headers);
     let headers = response.headers_mut();
-    headers.insert(ETAG, header_text(&etag));
-    headers.insert(CACHE_CONTROL, header_text(&format!("public, max-age={max_age}")));
-    headers.insert(VARY, HeaderValue::from_static("Accept"));
     Address::of(content_path).tell(headers);
     if wanted.is_negotiated {
         let query = parts.uri.query().map(|query| format!("{query}&")).unwrap_or_default();

@@ -2,13 +2,10 @@
 
 use std::time::SystemTime;
 
-use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, EXPIRES, LAST_MODIFIED, VARY, X_CONTENT_TYPE_OPTIONS,
-};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, EXPIRES, LAST_MODIFIED, VARY};
+use http::{HeaderMap, StatusCode};
 use ipfrs_core::ErrorKind;
 use ipfrs_node::{MAX_RECORD_BYTES, Name, Record};
 
@@ -16,7 +13,6 @@ use super::{Answer, accepted};
 use crate::body::{self, header_text};
 use crate::error::{GatewayError, refused};
 use crate::gateway::ipns_record::{self, MEDIA_TYPE};
-use crate::gateway::{conditional, disposition};
 use crate::router::AppState;
 
 /// How long others may go on believing that there is no record.
@@ -47,21 +43,8 @@ fn answer(state: &AppState, name: &Name, record: &Record, request: &HeaderMap) -
     let left = record.validity().duration_since(now).unwrap_or_default().as_secs();
     let max_age = record.lifetime(now, state.node.config().ipns.record_ttl()).as_secs();
     let cache = format!("public, max-age={max_age}, stale-while-revalidate={left}, stale-if-error={left}");
-    let etag = ipns_record::etag(record);
-    let mut response = if conditional::if_none_match(request, &etag) {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        let mut response = Response::new(Body::from(record.bytes().clone()));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &ipns_record::file_name(name)));
-        response
-    };
+    let mut response = ipns_record::answer(record, &ipns_record::file_name(name), &cache, request);
     let headers = response.headers_mut();
-    headers.insert(ETAG, header_text(&etag));
-    headers.insert(CACHE_CONTROL, header_text(&cache));
-    headers.insert(VARY, HeaderValue::from_static("Accept"));
     headers.insert(EXPIRES, header_text(&httpdate::fmt_http_date(record.validity())));
     headers.insert(LAST_MODIFIED, header_text(&httpdate::fmt_http_date(now)));
     response
