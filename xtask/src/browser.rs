@@ -1,12 +1,13 @@
 //! The pages of a gateway in a real browser: `tests/browser`, which needs Node.js, npm and Chromium.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+
+use crate::places::{found, target, workspace};
 
 /// What Chromium is called, in the order of preference.
 const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -93,23 +94,4 @@ fn run(tools: &Tools) -> Result<()> {
         bail!("browser failed: node {}", arguments.join(" "));
     }
     Ok(())
-}
-
-/// A program on the `PATH`.
-fn found(program: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
-}
-
-fn workspace() -> Result<PathBuf> {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    Ok(xtask.parent().context("xtask lies in no workspace")?.to_owned())
-}
-
-/// Where cargo puts what it builds.
-fn target() -> Result<PathBuf> {
-    match env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => Ok(env::current_dir()?.join(directory)),
-        None => Ok(workspace()?.join("target")),
-    }
 }

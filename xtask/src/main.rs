@@ -1,6 +1,8 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
 mod browser;
+mod places;
+mod python;
 
 use std::env;
 use std::process::{Command, ExitCode};
@@ -10,8 +12,9 @@ use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  test      formatting, lints, all tests, doc tests, documentation, and the pages in a browser
+  test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, and what Python reads
   browser   the pages in a browser alone
+  python    what Python's packages read of answers alone
   codegen   writes the code of crates/ipfrs-proto anew from proto/
 ";
 
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
     let done = match asked.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["test"] => test(),
         ["browser"] => browser::test(),
+        ["python"] => python::test(),
         ["codegen"] => codegen(),
         _ => {
             eprint!("{USAGE}");
@@ -41,7 +45,8 @@ fn test() -> Result<()> {
     cargo("lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"], &[])?;
     cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
     cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
-    browser::test()
+    browser::test()?;
+    python::test()
 }
 
 /// The test that compares the generated code with `proto/` writes it when it is asked to.

@@ -1,0 +1,38 @@
+"""A daemon of its own for a test: on ports that the system chooses, on a repo that is gone at the end."""
+
+import os
+import subprocess
+import tempfile
+
+
+class Daemon:
+    """`with Daemon() as daemon:` runs the binary that IPFRS_CLI names; `url` is where it listens."""
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory()
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("IPFRS_")}
+        self.process = subprocess.Popen(
+            [os.environ["IPFRS_CLI"], "gateway", "start", "--port", "0", "--grpc-port", "0"],
+            env={**settings, "IPFRS_PATH": os.path.join(self.directory.name, "repo")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        told = {}
+        for line in self.process.stdout:
+            name, _, value = line.strip().partition(": ")
+            told[name] = value
+            if name == "Ready":
+                break
+        if "Gateway" not in told:
+            self.__exit__()
+            raise RuntimeError("the gateway did not start")
+        self.url = told["Gateway"]
+        self.grpc = told.get("gRPC")
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+        self.process.stdout.close()
+        self.directory.cleanup()
