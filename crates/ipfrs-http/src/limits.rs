@@ -139,7 +139,7 @@ impl HttpBody for Timed {
 
 /// Whether a path, as it is in a URL, has more names than are followed.
 pub(crate) fn is_long(path: &str) -> bool {
-    path.split('/').filter(|name| !name.is_empty()).count() > MAX_PATH_SEGMENTS
+    gateway::path::parts(path).count() > MAX_PATH_SEGMENTS
 }
 
 /// Refuses what is too large to be served as a file or an archive, whatever part of it is asked for: a client could ask for

@@ -19,7 +19,7 @@ pub struct ServerConfig {
     pub workers: Option<usize>,
     /// Whether the daemon may listen beyond loopback although anyone who reaches it may write.
     pub allow_unauthenticated: bool,
-    /// Most connections that are open at the same time; further ones wait in the system's queue.
+    /// Most connections that are open at the same time; further ones wait.
     pub max_connections: usize,
     /// Most bytes of a request's head; over it the answer is 431.
     pub max_header_bytes: usize,

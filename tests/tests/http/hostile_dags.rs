@@ -229,6 +229,8 @@ async fn files_and_trees_of_too_many_levels_are_refused() {
         assert!(!answer.is_complete && read <= 131, "{request}: {read} blocks");
     }
     assert_eq!(gateway.content(&format!("/ipfs/{tree}{}", "/d".repeat(TOO_DEEP))).await, "leaf");
+    let (encoded, _) = cost(&gateway, &get(format!("{tree}{}", "%2Fd".repeat(257)))).await;
+    assert_eq!(encoded.status, 414);
     let (answer, read) = cost(&gateway, &get(format!("{tree}{}", "/d".repeat(257)))).await;
     assert_eq!((answer.status, read), (414, 0));
     let deeper = TestGateway::start_with(|config| config.streaming.max_dag_depth = 256).await;

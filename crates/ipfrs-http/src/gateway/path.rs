@@ -49,7 +49,7 @@ pub(super) fn names(raw: &str, below: &str) -> Result<Vec<String>> {
 }
 
 /// What stands between the slashes of a path, encoded as it is there.
-pub(super) fn parts(path: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn parts(path: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(path);
     let all = std::iter::from_fn(move || {
         let path = rest?;

@@ -82,7 +82,7 @@ fn text(routes: &[Route]) -> Response {
 }
 
 /// The path of what a person typed: a path, a URL of a gateway, an `ipfs://` address, a CID or a domain. It is always on
-/// this host, below `/ipfs/` or `/ipns/`.
+/// this host.
 fn location(typed: &str) -> Result<String> {
     let typed = typed.trim();
     let path = match typed.split_once("://") {

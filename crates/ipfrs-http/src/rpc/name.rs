@@ -74,7 +74,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
     let name = match text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) {
         Some(name) => name,
         None if text.starts_with('/') || text.starts_with("ipfs://") => {
-            return Err(Error::invalid(format!("{text:?} is not an IPNS name")).into());
+            return Err(Error::invalid(format!("{text:?} is not an IPNS name: resolve takes any path")).into());
         }
         None => text,
     };
