@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use ipfrs_core::{Cid, Error, Multihash, Result, codec};
+use ipfrs_core::{Cid, Error, ErrorKind, Multihash, Result, codec};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::links;
 use tokio::task::coop::consume_budget;
@@ -154,6 +154,8 @@ impl Reachable {
                     nodes.push((cid, data));
                 }
                 Some(Ok((_, None))) => visits.push(Visit { cid, found: Err(missing(&cid)) }),
+                // That says nothing of the block, and the others do not come either.
+                Some(Err(e)) if e.kind() == ErrorKind::Timeout => return Err(e),
                 Some(Err(e)) => visits.push(Visit { cid, found: Err(e) }),
                 None => return Err(Error::internal("the store gave fewer answers than it was asked for")),
             }

@@ -4,7 +4,7 @@ use std::thread::available_parallelism;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use ipfrs_core::{Cid, Error, Result, hash};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, hash};
 use tokio::sync::mpsc::Sender;
 
 use crate::Node;
@@ -37,7 +37,7 @@ impl Node {
     /// the end. `events` is told in turn; the work waits for whoever listens, and goes on when nobody does.
     ///
     /// # Errors
-    /// When the store cannot say which blocks it has.
+    /// When the store cannot say which blocks it has; [`ErrorKind::Timeout`] when one does not come in time.
     pub async fn verify(&self, events: Sender<Verifying>) -> Result<Verified> {
         let store = self.inner.store.clone();
         let batches = self.inner.store.iterate().chunks(BATCH_BLOCKS).map(move |cids| {
@@ -50,8 +50,11 @@ impl Node {
                     match blocks.next().await {
                         Some(Ok((_, Some(data)))) => read.push((cid, Ok(data))),
                         // Deleted since it was listed.
-                        Some(Ok((_, None))) | None => {}
+                        Some(Ok((_, None))) => {}
+                        // That says nothing of the block, and the others do not come either.
+                        Some(Err(e)) if e.kind() == ErrorKind::Timeout => return Err(e),
                         Some(Err(e)) => read.push((cid, Err(e))),
+                        None => return Err(Error::internal("the store gave fewer answers than it was asked for")),
                     }
                 }
                 let hashed = tokio::task::spawn_blocking(move || hash_all(read));

@@ -83,6 +83,24 @@ async fn a_first_block_that_does_not_come_is_504_whatever_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_does_not_come_is_not_called_corrupt_and_nothing_is_collected() {
+    let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
+    let tree = gateway.add_tree("", &[("tree/a.txt", "a"), ("tree/b.txt", "b")]).await;
+    gateway.put_block("", "not pinned").await;
+    let blocks = gateway.blocks().await;
+    store.withhold(&tree);
+    let failures = join_all(["repo/verify", "pin/verify", "repo/gc"].map(async |command| {
+        let head = format!("POST /api/v0/{command} HTTP/1.1\r\nContent-Length: 0\r\nTE: trailers");
+        let text = String::from_utf8(exchange(&gateway, &head).await.body).unwrap();
+        assert!(text.contains("gateway.retrieval_timeout_seconds = 1"), "{command}: {text}");
+        assert!(!text.contains("corrupt") && !text.contains("\"Ok\":false"), "{command}: {text}");
+    }));
+    timeout(WATCHDOG, failures).await.unwrap();
+    store.release();
+    assert_eq!(gateway.blocks().await, blocks);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_stalls_in_the_middle_has_no_clean_end() {
     let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
     let content = content::bytes(CHUNKS * CHUNK);
