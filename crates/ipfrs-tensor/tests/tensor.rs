@@ -1,5 +1,8 @@
 //! Headers, slices and plans against independent readers and writers.
 
+// clippy.toml lets tests unwrap, but does not see that the functions beside them are tests too.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 
 use ipfrs_core::ErrorKind;
@@ -166,14 +169,17 @@ fn whole_tensors_and_leading_slices_are_one_run() {
     }
 }
 
+/// Start, stop and step.
+type Range = (Option<i64>, Option<i64>, u64);
+
 /// A dimension with a slice of it.
-fn dimension() -> impl Strategy<Value = (u64, (Option<i64>, Option<i64>, u64))> {
+fn dimension() -> impl Strategy<Value = (u64, Range)> {
     (0_u64..6, prop::option::of(-7_i64..7), prop::option::of(-7_i64..7), 1_u64..4)
         .prop_map(|(of, start, stop, step)| (of, (start, stop, step)))
 }
 
 /// Every element that NumPy would take, by looking at each one's coordinates.
-fn expected(dims: &[(u64, (Option<i64>, Option<i64>, u64))]) -> Vec<u64> {
+fn expected(dims: &[(u64, Range)]) -> Vec<u64> {
     let total: u64 = dims.iter().map(|(of, _)| of).product();
     let is_taken = |element: &u64| {
         let mut rest = *element;
