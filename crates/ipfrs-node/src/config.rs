@@ -9,10 +9,10 @@ use ipfrs_stream::StreamingConfig;
 use ipfrs_unixfs::Profile;
 use serde::Deserialize;
 
-use crate::{TensorConfig, UploadConfig};
-use crate::names::IpnsConfig;
 use crate::limits::RetrievalConfig;
+use crate::names::IpnsConfig;
 use crate::names::dnslink::{DnsConfig, check_configured};
+use crate::{TensorConfig, UploadConfig};
 
 /// Everything that the Node reads, by section.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

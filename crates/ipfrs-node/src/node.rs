@@ -188,8 +188,7 @@ impl Node {
         let patience = Patience::new(config.retrieval.timeout, &metrics.refusals);
         let protection = Protection::default();
         let mappings = engine.mappings();
-        let store: Arc<dyn BlockStore> =
-            Arc::new(Metered::new(engine, patience, metrics.clone(), protection.clone()));
+        let store: Arc<dyn BlockStore> = Arc::new(Metered::new(engine, patience, metrics.clone(), protection.clone()));
         let inner = Inner {
             mappings,
             served: match &denylists {

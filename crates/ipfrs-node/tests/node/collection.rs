@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, poll, stream};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_node::{
-    AddOptions, Attributes, BlockFormat, Collected, Collecting, ContentPath, Node, NodeConfig, ObjectKind, PinFilter,
-    PinOptions, PutBlock, Span, StoreConfig,
+    AddOptions, Attributes, BlockFormat, Collected, Collecting, ContentPath, MemoryStore, Node, NodeConfig, ObjectKind,
+    PinFilter, PinOptions, PutBlock, Span, StoreConfig,
 };
 use prometheus::Registry;
 use rand::rngs::StdRng;
@@ -59,6 +59,21 @@ async fn pins_that_were_lost_are_no_reason_to_remove_everything() {
     assert_eq!(node.get_block(&kept).await.unwrap(), "kept");
     node.put_block(put(codec::RAW, "another")).await.unwrap();
     assert_eq!(collect(&node).await.unwrap().removed, 1, "it was accepted that they are lost");
+}
+
+#[tokio::test]
+async fn over_an_engine_that_has_blocks_nothing_is_collected_before_somebody_says_so() {
+    let engine = Arc::new(MemoryStore::default());
+    let over = async |repo: &tempfile::TempDir| {
+        Node::over(engine.clone(), repo.path(), NodeConfig::default(), &Registry::new()).await.unwrap()
+    };
+    let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let node = over(&first).await;
+    node.put_block(put(codec::RAW, "a block")).await.unwrap();
+    node.close().await.unwrap();
+    let node = over(&second).await;
+    assert_eq!(collect(&node).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(collect(&over(&first).await).await.unwrap().removed, 1, "the engine was empty when its pins were made");
 }
 
 fn path(cid: Cid) -> ContentPath {
