@@ -143,11 +143,13 @@ impl Dnslink {
             return answer.link();
         }
         self.metrics.answers.misses.inc();
+        // What was asked since then is good enough, though it may not be kept: else those who waited would ask in turn.
+        let begun = Instant::now();
         loop {
             // One request asks, others about the same domain wait for its answer; if it goes away, another one asks.
             match self.answers.get_value_or_guard_async(&domain).await {
-                Ok(answer) if answer.holds() => return answer.link(),
-                Ok(_) => drop(self.answers.remove_if(&domain, |answer| !answer.holds())),
+                Ok(answer) if answer.until >= begun => return answer.link(),
+                Ok(_) => drop(self.answers.remove_if(&domain, |answer| answer.until < begun)),
                 Err(guard) => {
                     let answer = Arc::new(self.ask(&domain, upstreams).await);
                     // It fails where the domain was removed meanwhile: then it is not kept.

@@ -228,6 +228,24 @@ async fn questions_about_one_domain_are_joined() {
 }
 
 #[tokio::test]
+async fn questions_about_one_domain_are_joined_though_its_answer_is_not_kept() {
+    let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 0))]).await;
+    let dns = json!({ "resolvers": server.address.to_string(), "min_ttl_seconds": 0 });
+    let resolving = Resolving::with(dns, &[]).await;
+    let held = server.hold();
+    let lookups = join_all((0..50).map(|_| resolving.link("site.org")));
+    let release = async {
+        server.asked().await;
+        server.release(&held);
+    };
+    let (links, ()) = tokio::join!(lookups, release);
+    assert!(links.iter().all(|link| *link == found(0)));
+    assert_eq!(server.questions().len(), 1);
+    assert_eq!(resolving.link("site.org").await, found(0));
+    assert_eq!(server.questions().len(), 1, "whoever comes later asks");
+}
+
+#[tokio::test]
 async fn client_that_goes_away_leaves_its_question_to_the_others() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     let resolving = Resolving::through(&server).await;
