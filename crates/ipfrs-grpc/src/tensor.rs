@@ -56,7 +56,7 @@ impl TensorService for Tensors {
         let tensor = tensor(&file, &request.name)?;
         let info = described(tensor, &part(&file, tensor, &slice)?, slice.is_whole());
         let asked = TensorRequest { names: vec![tensor.name.clone()], slice, format };
-        let content = self.node.tensor_content(&file, &asked).await.map_err(in_field("format"))?;
+        let content = file.content(&asked).map_err(in_field("format"))?;
         let head = GetTensorResponse { content_bytes: Some(content.size()), part: Some(Part::Info(info)) };
         let pieces = payload::outbound(self.node.read_tensors(&content, Span::whole(content.size())));
         let data = pieces.map_ok(|data| GetTensorResponse { content_bytes: None, part: Some(Part::Data(data)) });

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use axum::body::Body;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
@@ -100,8 +100,10 @@ impl Payload {
                 Ok(Sized::body(pieces, span.len))
             }
             (None, Self::Tensors(tensors)) => {
-                let pieces = begun(node.read_tensors(&tensors, span).boxed()).await?;
-                Ok(Sized::body(pieces, span.len))
+                // What is gathered may be little from each of many blocks: the head does not wait for much of it.
+                let mut pieces = node.read_tensors(&tensors, span).boxed();
+                let first: Vec<_> = pieces.by_ref().take(2).try_collect().await?;
+                Ok(Sized::body(stream::iter(first).map(Ok).chain(pieces), span.len))
             }
             (None, Self::Bytes(_)) => Ok(Body::empty()),
         }

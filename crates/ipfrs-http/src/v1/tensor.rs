@@ -83,11 +83,27 @@ async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, 
         return Err(Failure { refusal, size: None });
     }
     let is_known = conditional::if_none_match(&parts.headers, &etag);
+    let wanted = match (is_known, &parts.method) {
+        (true, _) => Wanted::NotModified,
+        (false, &Method::HEAD) => Wanted::Head,
+        (false, _) => Wanted::Whole,
+    };
     match asked.view {
-        View::Tensors => tensors(state, &file, &asked, parts, headers, is_known).await,
-        View::Info => Ok(report::info(&state.node, file, asked.request.names, headers, is_known)?),
-        View::Stats => Ok(report::stats(&state.node, file, asked.request.names, headers, is_known).await?),
+        View::Tensors => tensors(state, &file, &asked, parts, headers, wanted).await,
+        View::Info => Ok(report::info(&state.node, file, &asked.request.names, headers, wanted)?),
+        View::Stats => Ok(report::stats(&state.node, file, &asked.request.names, headers, wanted).await?),
     }
+}
+
+/// What of an answer is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// 304: the client has it.
+    NotModified,
+    /// Its head.
+    Head,
+    /// All of it.
+    Whole,
 }
 
 /// Where a path leads.
@@ -133,9 +149,9 @@ async fn tensors(
     asked: &Asked,
     parts: &Parts,
     mut headers: HeaderMap,
-    is_known: bool,
+    wanted: Wanted,
 ) -> Result<Response, Failure> {
-    let content = state.node.tensor_content(file, &asked.request).await?;
+    let content = file.content(&asked.request)?;
     let media_type = media_type(asked.request.format);
     let (size, etag) = (content.size(), headers.get(ETAG).cloned());
     let whole = Representation { content_type: Some(media_type.clone()), length: Some(size) };
@@ -144,7 +160,7 @@ async fn tensors(
         headers.insert(X_TENSOR_SHAPE, header_text(&shape.join(",")));
         headers.insert(X_TENSOR_DTYPE, HeaderValue::from_static(dtype.name()));
     }
-    if is_known {
+    if wanted == Wanted::NotModified {
         return Ok(part_of(whole, response(StatusCode::NOT_MODIFIED, headers)));
     }
     headers.insert(CONTENT_TYPE, media_type);
@@ -157,9 +173,8 @@ async fn tensors(
         let refusal = Refusal::range(format!("the range lies beyond the end, which is at byte {size}"));
         return Err(Failure { refusal, size: Some(size) });
     }
-    let is_head = parts.method == Method::HEAD;
     let payload = Payload::Tensors(content);
-    let (status, body) = payload.respond(&state.node, ranges, &mut headers, is_head).await?;
+    let (status, body) = payload.respond(&state.node, ranges, &mut headers, wanted == Wanted::Head).await?;
     let mut answer = response(status, headers);
     *answer.body_mut() = body;
     Ok(if status == StatusCode::OK { answer } else { part_of(whole, answer) })

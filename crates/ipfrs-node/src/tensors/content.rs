@@ -1,5 +1,6 @@
 //! Tensors in the format that they are asked for: what stands around their bytes, and any span of all that.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,22 +9,19 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
 use ipfrs_stream::Span;
-use ipfrs_tensor::{Dtype, FileFormat, Framing, Slice, TensorFormat, TensorInfo, safetensors_head};
-use tokio::task::spawn_blocking;
+use ipfrs_tensor::{Catalogue, Dtype, FileFormat, Framing, Slice, TensorFormat, TensorInfo, safetensors_head};
 
-use super::{TensorFile, TensorPart};
-use crate::{Node, Room};
+use super::{TensorFile, TensorOperation, TensorPart};
+use crate::{FileContent, Node};
 
-/// Heads of more than this are made on a blocking thread, and have a place among what is whole in memory.
-const SMALL_HEAD_BYTES: usize = 64 * 1024;
-
-/// Most that an entry of a head takes besides its name: its type, 64 dimensions of 20 digits would be far more than any has.
-const ENTRY_BYTES: usize = 256;
+/// Most bytes of metadata that go along with a part of a file: they are in memory for as long as a client likes.
+const MAX_METADATA_BYTES: usize = 64 * 1024;
 
 /// What is asked of a file with tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TensorRequest {
-    /// The tensors, in the order in which they are sent. None: the only one of the file; in the format safetensors all of them.
+    /// The tensors, in the order in which they are sent. None: the only one of the file; in the format safetensors the file
+    /// itself.
     pub names: Vec<String>,
     /// What is taken of the tensor, where it is one.
     pub slice: Slice,
@@ -38,8 +36,6 @@ pub struct TensorContent {
     pub one: Option<(Dtype, Vec<u64>)>,
     size: u64,
     pieces: Arc<[Piece]>,
-    /// For a large head.
-    _room: Option<Arc<Room>>,
 }
 
 /// Bytes that lie one after the other in the content.
@@ -47,6 +43,8 @@ pub struct TensorContent {
 enum Piece {
     Framing(Bytes),
     Part(TensorPart),
+    /// All of the file.
+    File(FileContent),
 }
 
 impl fmt::Debug for Piece {
@@ -54,6 +52,7 @@ impl fmt::Debug for Piece {
         match self {
             Self::Framing(bytes) => write!(f, "{} bytes of framing", bytes.len()),
             Self::Part(part) => write!(f, "{} {:?}", part.dtype, part.shape),
+            Self::File(file) => write!(f, "a file of {} bytes", file.size()),
         }
     }
 }
@@ -63,6 +62,7 @@ impl Piece {
         match self {
             Self::Framing(bytes) => bytes.len() as u64,
             Self::Part(part) => part.bytes,
+            Self::File(file) => file.size(),
         }
     }
 }
@@ -74,7 +74,8 @@ impl TensorContent {
         self.size
     }
 
-    fn new(framing: Framing, parts: Vec<TensorPart>, room: Option<Room>) -> Result<Self> {
+    /// Parts within what stands around them.
+    fn framed(framing: Framing, parts: Vec<TensorPart>) -> Result<Self> {
         let one = match parts.as_slice() {
             [one] => Some((one.dtype, one.shape.clone())),
             _ => None,
@@ -84,69 +85,52 @@ impl TensorContent {
         let pieces: Arc<[Piece]> = framed(framing.head).into_iter().chain(parts).chain(framed(framing.tail)).collect();
         let size = pieces.iter().try_fold(0_u64, |sum, piece| sum.checked_add(piece.size()));
         let size = size.ok_or_else(|| Error::too_large("these tensors have more than 2^64 bytes together"))?;
-        Ok(Self { one, size, pieces, _room: room.map(Arc::new) })
+        Ok(Self { one, size, pieces })
     }
 }
 
-impl Node {
-    /// What a request asks of a file, before it is read.
+impl TensorFile {
+    /// What a request asks of this file, before it is read.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a tensor that the file does not have;
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when no tensor is named and there are several, when several are
-    /// named and the format is not safetensors or there is a slice, and as [`TensorFile::part`]; others as
+    /// named and the format is not safetensors or there is a slice, and as [`Self::part`]; others as
     /// [`TensorFormat::frame`].
-    pub async fn tensor_content(&self, file: &TensorFile, request: &TensorRequest) -> Result<TensorContent> {
+    pub fn content(&self, request: &TensorRequest) -> Result<TensorContent> {
         let TensorRequest { names, slice, format } = request;
-        let is_file = *format == TensorFormat::Safetensors && slice.is_whole() && names.len() != 1;
-        if is_file && !(names.is_empty() && file.catalogue.format() == FileFormat::Npy) {
-            return self.subset(file, names).await;
+        let none = BTreeMap::new();
+        let metadata = if has_little_metadata(&self.catalogue) { self.catalogue.metadata() } else { &none };
+        match (names.as_slice(), format) {
+            ([], TensorFormat::Safetensors)
+                if slice.is_whole() && self.catalogue.format() == FileFormat::Safetensors =>
+            {
+                Ok(TensorContent { one: None, size: self.file.size(), pieces: [Piece::File(self.file.clone())].into() })
+            }
+            ([_, _, ..], TensorFormat::Safetensors) if slice.is_whole() => {
+                let tensors: Vec<_> = names.iter().map(|name| self.catalogue.get(name)).collect::<Result<_>>()?;
+                let described =
+                    tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.dtype, tensor.shape.as_slice()));
+                let head = safetensors_head(described, metadata)?;
+                let parts = tensors.iter().map(|tensor| self.part(tensor, slice)).collect::<Result<_>>()?;
+                TensorContent::framed(Framing { head, tail: Vec::new() }, parts)
+            }
+            _ => {
+                let tensor = self.one(names)?;
+                let part = self.part(tensor, slice)?;
+                TensorContent::framed(format.frame(&tensor.name, part.dtype, &part.shape, metadata)?, vec![part])
+            }
         }
-        let tensor = file.one(names)?;
-        let part = file.part(tensor, slice)?;
-        let catalogue = file.catalogue.clone();
-        let (name, dtype, shape, format) = (tensor.name.clone(), part.dtype, part.shape.clone(), *format);
-        let frame = move || format.frame(&name, dtype, &shape, catalogue.metadata());
-        let metadata = file.catalogue.metadata().iter().map(|(key, text)| key.len() + text.len() + ENTRY_BYTES).sum();
-        let bytes = if format == TensorFormat::Safetensors { metadata } else { 0 };
-        let (framing, room) = self.framed(bytes, frame).await?;
-        TensorContent::new(framing, vec![part], room)
     }
+}
 
-    /// Several tensors, or all of them, as a file of their own.
-    async fn subset(&self, file: &TensorFile, names: &[String]) -> Result<TensorContent> {
-        let catalogue = file.catalogue.clone();
-        let chosen: Vec<TensorInfo> = match names {
-            [] => catalogue.tensors().to_vec(),
-            names => names.iter().map(|name| catalogue.get(name).cloned()).collect::<Result<_>>()?,
-        };
-        let parts = chosen.iter().map(|tensor| file.part(tensor, &Slice::default())).collect::<Result<Vec<_>>>()?;
-        let metadata: usize = catalogue.metadata().iter().map(|(key, text)| key.len() + text.len() + ENTRY_BYTES).sum();
-        let entries: usize = chosen.iter().map(|tensor| tensor.name.len() + ENTRY_BYTES).sum();
-        let head = move || {
-            let described = chosen.iter().map(|tensor| (tensor.name.as_str(), tensor.dtype, tensor.shape.as_slice()));
-            let head = safetensors_head(described, catalogue.metadata())?;
-            Ok(Framing { head, tail: Vec::new() })
-        };
-        let (framing, room) = self.framed(metadata + entries, head).await?;
-        TensorContent::new(framing, parts, room)
-    }
+/// Whether the metadata of a file are few enough to go along with a part of it.
+fn has_little_metadata(catalogue: &Catalogue) -> bool {
+    let mut sizes = catalogue.metadata().iter().map(|(key, text)| key.len() + text.len());
+    sizes.try_fold(MAX_METADATA_BYTES, |left, size| left.checked_sub(size + 1)).is_some()
+}
 
-    /// What `frame` makes: about `bytes` bytes.
-    async fn framed(
-        &self,
-        bytes: usize,
-        frame: impl FnOnce() -> Result<Framing> + Send + 'static,
-    ) -> Result<(Framing, Option<Room>)> {
-        if bytes <= SMALL_HEAD_BYTES {
-            return Ok((frame()?, None));
-        }
-        let room = self.room(bytes).await?;
-        let framed = spawn_blocking(frame).await;
-        let framed = framed.map_err(|e| Error::internal("framing a tensor failed").with_source(e))?;
-        Ok((framed?, Some(room)))
-    }
-
+impl Node {
     /// A span of the bytes of some tensors, and counts the reading of those that it touches. Only the blocks of these bytes
     /// are read, a bounded way ahead of the consumer.
     pub fn read_tensors(
@@ -154,7 +138,7 @@ impl Node {
         content: &TensorContent,
         span: Span,
     ) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
-        let (node, content, mut start) = (self.clone(), content.clone(), 0);
+        let (node, content, mut start) = (self.clone(), content.clone(), 0_u64);
         let pieces = content.pieces.clone();
         let wanted = (0..pieces.len()).filter_map(move |index| {
             let piece_start = start;
@@ -174,6 +158,10 @@ impl Node {
                     Piece::Part(part) => {
                         node.count_tensor(part.operation, part.bytes);
                         node.read_part(part, span)
+                    }
+                    Piece::File(file) => {
+                        node.count_tensor(TensorOperation::Get, file.size());
+                        node.read(file, span).boxed()
                     }
                 }
             })

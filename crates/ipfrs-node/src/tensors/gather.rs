@@ -24,6 +24,9 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// the slice does not touch. Beyond it, finding the next block anew costs less than the blocks between.
 const GAP_BYTES: u64 = 256 * 1024 - 1;
 
+/// Parts that are read until what was copied of them is given out, however little it is.
+const PARTS_PER_PIECE: usize = 64;
+
 /// Most runs that are taken until others may have a turn: some microseconds.
 const RUNS_PER_TURN: usize = 1_024;
 
@@ -47,6 +50,10 @@ pub(super) struct Gather {
     end: u64,
     reading: Option<Reading>,
     copied: BytesMut,
+    /// Parts that were begun since something was given out.
+    parts: usize,
+    /// Most bytes that are copied together.
+    piece_bytes: usize,
     /// Runs of as many bytes are not copied.
     slice_from: usize,
 }
@@ -95,7 +102,9 @@ impl Gather {
             let within = span.start % each;
             run = runs.next().map(|run| Run { start: run.start + within, bytes: run.bytes - within });
         }
-        Self { node, file, offset, runs, reads, run, end, reading: None, copied: BytesMut::new(), slice_from }
+        let piece_bytes = usize::try_from(span.len).unwrap_or(usize::MAX).min(PIECE_BYTES);
+        let copied = BytesMut::new();
+        Self { node, file, offset, runs, reads, run, end, reading: None, copied, parts: 0, piece_bytes, slice_from }
     }
 
     /// Takes runs from the piece that is at hand.
@@ -114,7 +123,7 @@ impl Gather {
             // What is read ends where the span does.
             let bytes = usize::try_from(run.bytes).unwrap_or(usize::MAX).min(reading.piece.len());
             let slice = if bytes < self.slice_from {
-                self.copied.reserve(PIECE_BYTES.saturating_sub(self.copied.len()).max(bytes));
+                self.copied.reserve(self.piece_bytes.saturating_sub(self.copied.len()).max(bytes));
                 self.copied.extend_from_slice(&reading.piece[..bytes]);
                 None
             } else if self.copied.is_empty() {
@@ -131,7 +140,7 @@ impl Gather {
             if let Some(slice) = slice {
                 return Turn::Piece(slice);
             }
-            if self.copied.len() >= PIECE_BYTES {
+            if self.copied.len() >= self.piece_bytes {
                 return Turn::Piece(self.copied.split().freeze());
             }
         }
@@ -144,6 +153,7 @@ impl Gather {
         let (start, end) = (part.start.max(run.start), part.end().min(self.end));
         let span = Span { start: self.offset + start, len: end.saturating_sub(start) };
         let pieces = self.node.read(&self.file, span).boxed();
+        self.parts += 1;
         self.reading = Some(Reading { pieces, piece: Bytes::new(), at: start, end });
         true
     }
@@ -192,6 +202,10 @@ impl Stream for Gather {
                     Some(Err(error)) => return this.fail(error),
                     None => return this.fail(Error::internal("a part of a file ended before its end")),
                 },
+                _ if this.parts >= PARTS_PER_PIECE && !this.copied.is_empty() => {
+                    this.parts = 0;
+                    return Poll::Ready(Some(Ok(this.copied.split().freeze())));
+                }
                 _ => {
                     if !this.read_on() {
                         return this.fail(Error::internal("a slice has more bytes than its tensor"));

@@ -1,5 +1,7 @@
 //! What is told of tensors, as JSON.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -7,10 +9,11 @@ use futures::{Stream, StreamExt, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Node, Summary, TensorFile, TensorInfo, TensorOperation};
+use ipfrs_node::{Catalogue, Node, Summary, TensorFile, TensorInfo, TensorOperation};
 use serde::Serialize;
 
-use super::response;
+use super::{Wanted, response};
+use crate::body::unknown_length;
 use crate::failure::broken_off;
 
 /// Tensors that are listed in one piece.
@@ -43,11 +46,21 @@ struct Summed<'a> {
     std: Option<f64>,
 }
 
-/// The places of the tensors that are named; without names all of them, in the order of the file.
-fn chosen(file: &TensorFile, names: &[String]) -> Result<Vec<TensorInfo>> {
-    match names {
-        [] => Ok(file.catalogue.tensors().to_vec()),
-        names => names.iter().map(|name| file.catalogue.get(name).cloned()).collect(),
+/// The tensors that are named; without names all of them, in the order of the file.
+struct Chosen {
+    catalogue: Arc<Catalogue>,
+    named: Option<Vec<TensorInfo>>,
+}
+
+impl Chosen {
+    fn of(file: &TensorFile, names: &[String]) -> Result<Self> {
+        let catalogue = file.catalogue.clone();
+        let named = names.iter().map(|name| catalogue.get(name).cloned()).collect::<Result<_>>()?;
+        Ok(Self { catalogue, named: (!names.is_empty()).then_some(named) })
+    }
+
+    fn tensors(&self) -> &[TensorInfo] {
+        self.named.as_deref().unwrap_or(self.catalogue.tensors())
     }
 }
 
@@ -55,21 +68,22 @@ fn chosen(file: &TensorFile, names: &[String]) -> Result<Vec<TensorInfo>> {
 pub(super) fn info(
     node: &Node,
     file: TensorFile,
-    names: Vec<String>,
+    names: &[String],
     headers: HeaderMap,
-    is_known: bool,
+    wanted: Wanted,
 ) -> Result<Response> {
-    let tensors = chosen(&file, &names)?;
-    if is_known {
-        return Ok(response(StatusCode::NOT_MODIFIED, headers));
+    let chosen = Chosen::of(&file, names)?;
+    if wanted != Wanted::Whole {
+        return Ok(without_body(headers, wanted));
     }
     node.count_tensor(TensorOperation::List, 0);
     let metadata = json(file.catalogue.metadata())?;
     let head = format!("{},\"metadata\":{metadata},\"tensors\":[", opening(&file)?);
-    let pieces = (0..tensors.len().div_ceil(TENSORS_PER_PIECE)).map(move |piece| {
+    let count = chosen.tensors().len().div_ceil(TENSORS_PER_PIECE);
+    let pieces = (0..count).map(move |piece| {
         let first = piece * TENSORS_PER_PIECE;
         let mut text = String::new();
-        for (index, tensor) in tensors.iter().enumerate().skip(first).take(TENSORS_PER_PIECE) {
+        for (index, tensor) in chosen.tensors().iter().enumerate().skip(first).take(TENSORS_PER_PIECE) {
             let TensorInfo { name, dtype, shape, offset, bytes } = tensor;
             let listed = Listed { name, dtype: dtype.name(), shape, size_bytes: *bytes, offset: *offset };
             text.push_str(if index > 0 { "," } else { "" });
@@ -84,27 +98,39 @@ pub(super) fn info(
 pub(super) async fn stats(
     node: &Node,
     file: TensorFile,
-    names: Vec<String>,
+    names: &[String],
     headers: HeaderMap,
-    is_known: bool,
+    wanted: Wanted,
 ) -> Result<Response> {
-    let tensors = chosen(&file, &names)?;
-    if is_known {
-        return Ok(response(StatusCode::NOT_MODIFIED, headers));
+    let chosen = Arc::new(Chosen::of(&file, names)?);
+    if wanted != Wanted::Whole {
+        return Ok(without_body(headers, wanted));
     }
     let (head, node) = (format!("{},\"tensors\":[", opening(&file)?), node.clone());
-    let sums = stream::iter(tensors.into_iter().enumerate()).then(move |(index, tensor)| {
-        let (node, file) = (node.clone(), file.clone());
+    let sums = stream::iter(0..chosen.tensors().len()).then(move |index| {
+        let (node, file, chosen) = (node.clone(), file.clone(), chosen.clone());
         async move {
-            let summary = node.tensor_stats(&file, &tensor).await?;
+            let tensor = &chosen.tensors()[index];
+            let summary = node.tensor_stats(&file, tensor).await?;
             let comma = if index > 0 { "," } else { "" };
-            Ok(Bytes::from(format!("{comma}{}", json(&summed(&tensor, &summary))?)))
+            Ok(Bytes::from(format!("{comma}{}", json(&summed(tensor, &summary))?)))
         }
     });
     // A tensor that cannot be read is an error with a status, where it is the first.
     let mut sums = sums.boxed();
     let first = sums.next().await.transpose()?;
     Ok(document(head, stream::iter(first.map(Ok)).chain(sums), headers))
+}
+
+/// The answer to HEAD, or 304. How long a document is nobody knows before it is made.
+fn without_body(mut headers: HeaderMap, wanted: Wanted) -> Response {
+    if wanted == Wanted::NotModified {
+        return response(StatusCode::NOT_MODIFIED, headers);
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = response(StatusCode::OK, headers);
+    *response.body_mut() = unknown_length();
+    response
 }
 
 fn summed<'a>(tensor: &'a TensorInfo, summary: &Summary) -> Summed<'a> {
