@@ -144,9 +144,10 @@ impl List {
     ///
     /// # Errors
     /// What the reader fails with; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a header that is not one,
+    /// and where there are lines and none of them is a rule,
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a list of another version,
-    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a line of more than 2 MiB. Lines that are no rules are no errors:
-    /// the others hold.
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a line of more than 2 MiB. Lines that are no rules, beside
+    /// some that are, are no errors: these hold.
     pub(crate) fn read(mut content: impl BufRead + std::io::Seek, fingerprints: &Fingerprints) -> Result<Self> {
         let mut list = Self::default();
         let mut line = 0;
@@ -160,7 +161,7 @@ impl List {
             text.clear();
             let taken = (&mut content).take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut text);
             if taken.map_err(|e| Error::io("it cannot be read", e))? == 0 {
-                return Ok(reading.finish());
+                return reading.finish().refuse_what_is_none();
             }
             line += 1;
             if text.len() as u64 > MAX_LINE_BYTES || line >= MAX_LINES {
@@ -168,6 +169,16 @@ impl List {
                 return Err(Error::too_large(why));
             }
             reading.line(line, &text);
+        }
+    }
+
+    /// A page that says that the download failed, or a list in another format, must not take the place of rules that block.
+    fn refuse_what_is_none(self) -> Result<Self> {
+        match (self.count, self.problems.first()) {
+            (0, Some((line, why))) => {
+                Err(Error::invalid(format!("it is no denylist: no line of it is a rule (line {line}: {why})")))
+            }
+            _ => Ok(self),
         }
     }
 

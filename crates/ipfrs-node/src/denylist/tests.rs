@@ -233,6 +233,9 @@ fn what_is_no_list_as_a_whole_is_an_error() {
     assert!(error.message().contains("line 2"), "{error}");
     assert_eq!(read(b"version: 7\n---\n").unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(read(b"a: ]\n---\n").unwrap_err().kind(), ErrorKind::InvalidInput);
+    let page = read(b"\n<html><body>502 Bad Gateway</body></html>\n").unwrap_err();
+    assert_eq!(page.kind(), ErrorKind::InvalidInput);
+    assert!(page.message().contains("line 2"), "{page}");
     // The longest line that may be.
     let longest = [b"/ipns/".as_slice(), &vec![b'a'; 2 * 1024 * 1024 - 7], b"\n"].concat();
     assert_eq!(read(&longest).unwrap().count(), 1);
