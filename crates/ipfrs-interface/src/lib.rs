@@ -28,7 +28,7 @@ pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// How a key leaves the repo: by reading its file, since none goes over HTTP.
 pub use ipfrs_node::export_key;
 /// A look at a denylist without a gateway.
-pub use ipfrs_node::{DenylistReport, inspect_denylist};
+pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
 pub use local::Local;
 pub use logging::{LogConfig, LogFormat};
 pub use server::ServerConfig;

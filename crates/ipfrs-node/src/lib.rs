@@ -45,7 +45,7 @@ pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, Node
 pub use dag::{DagExport, DagPath, DagSize, DagStats};
 pub use dag_import::{DagImport, ImportedDags};
 pub use dag_node::PutNode;
-pub use denylist::{DenylistReport, inspect_denylist};
+pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use files::{FileContent, Object, ObjectKind, PathFacts};
 pub use identity::Identity;
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};

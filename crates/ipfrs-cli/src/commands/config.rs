@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipfrs_interface::Config;
+use ipfrs_interface::{Config, check_denylists};
 
 use crate::args::{ConfigCommand, Globals};
 use crate::output::Output;
@@ -21,7 +21,8 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
             out.bytes(settings.to_toml()?.as_bytes())
         }
         ConfigCommand::Check => {
-            session::settings(globals, Vec::new())?.config()?;
+            let config = session::settings(globals, Vec::new())?.config()?;
+            check_denylists(&session::repo(globals)?, &config.gateway.denylists)?;
             let file = session::config_file(globals)?;
             if out.is_json() {
                 return out.object(&serde_json::json!({ "file": file, "valid": true }));

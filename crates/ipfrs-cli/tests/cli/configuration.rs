@@ -27,8 +27,26 @@ fn mistakes_in_the_file_are_pointed_out() {
     assert_eq!(message, format!("Error: {file}, line 3: unknown key server.prot: did you mean port?\n"));
     assert_eq!(place.fails(&["gateway", "start", "--config", file]), message);
     assert_eq!(place.fails(&["add", "--config", file]), message);
+    let list = place.write("list.toml", b"[gateway]\ntrusted_proxies = \"::1\"\n");
+    let message = place.fails(&["--config", list.to_str().unwrap(), "config", "check"]);
+    assert!(message.ends_with("invalid type: string \"::1\", expected a list in brackets\n"), "{message}");
     let missing = place.fails(&["config", "show", "--config", "missing.toml"]);
     assert!(missing.contains("cannot read the configuration missing.toml: No such file"), "{missing}");
+}
+
+#[test]
+fn denylists_that_a_gateway_would_not_start_with_are_named() {
+    let place = Place::new();
+    let file = place.write("my.toml", b"[gateway]\ndenylists = [\"bad.deny\", \"lists\"]\n");
+    let check = ["--config", file.to_str().unwrap(), "config", "check"];
+    let missing = place.fails(&check);
+    assert!(missing.contains("bad.deny") && missing.contains("gateway.denylists"), "{missing}");
+    fs::create_dir_all(place.repo().join("lists")).unwrap();
+    fs::write(place.repo().join("bad.deny"), "version: 7\n---\n").unwrap();
+    let broken = place.fails(&check);
+    assert!(broken.contains("bad.deny") && broken.contains("version"), "{broken}");
+    fs::write(place.repo().join("bad.deny"), "/ipns/example.com\n").unwrap();
+    assert!(place.ok(&check).ends_with("is valid"));
 }
 
 #[test]

@@ -319,13 +319,15 @@ fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -
 
 /// serde says `expected u16`; a person wants to know what that is.
 fn in_plain_words(message: &str) -> String {
-    const WORDS: [(&str, &str); 6] = [
+    const WORDS: [(&str, &str); 8] = [
         ("u16", "an integer from 0 to 65535"),
         ("u32", "an integer from 0 to 4294967295"),
         ("u64", "an integer of 0 or more"),
         ("usize", "an integer of 0 or more"),
         ("a boolean", "true or false"),
         ("path string", "a path in quotes"),
+        ("a sequence", "a list in brackets"),
+        ("a map", "a table"),
     ];
     let message = message.trim();
     for (word, plain) in WORDS {

@@ -249,7 +249,7 @@ impl Denylists {
 }
 
 /// The files of a source.
-fn files_of(source: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn files_of(source: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| {
         let remedy = "put it there, or take it out of gateway.denylists";
         Error::io(format_args!("cannot read the denylist {} ({remedy})", source.display()), e)

@@ -1,10 +1,10 @@
 //! A look at a denylist outside of a node.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ipfrs_core::{Error, Result};
 
-use super::files::read_list;
+use super::files::{files_of, read_list};
 use crate::fingerprint::Fingerprints;
 
 /// What a denylist holds.
@@ -28,4 +28,20 @@ pub fn inspect_denylist(path: &Path) -> Result<DenylistReport> {
     let (list, _) = read_list(path, &Fingerprints::default())?;
     let (name, rules, malformed) = (list.name().to_owned(), list.count(), list.malformed());
     Ok(DenylistReport { name, rules, malformed, problems: list.into_problems() })
+}
+
+/// Reads the lists of `sources` (files, and directories of files `*.deny`, relative to `repo`) as a node would when it is
+/// opened. Waits for the disk.
+///
+/// # Errors
+/// For what a node would not be opened with: a source that is missing, cannot be read, or is not a denylist. The message
+/// names it.
+pub fn check_denylists(repo: &Path, sources: &[PathBuf]) -> Result<()> {
+    let fingerprints = Fingerprints::default();
+    for source in sources {
+        for file in files_of(&repo.join(source))? {
+            read_list(&file, &fingerprints)?;
+        }
+    }
+    Ok(())
 }

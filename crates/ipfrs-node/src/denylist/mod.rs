@@ -28,7 +28,7 @@ use quick_cache::sync::Cache;
 use tokio::task::JoinHandle;
 
 pub(crate) use guard::Guarded;
-pub use inspect::{DenylistReport, inspect_denylist};
+pub use inspect::{DenylistReport, check_denylists, inspect_denylist};
 use list::{DoubleHashes, List, Question, Verdict};
 pub(crate) use metrics::DenylistMetrics;
 pub(crate) use rule::Root;
