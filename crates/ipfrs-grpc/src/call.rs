@@ -24,7 +24,7 @@ use crate::metrics::{GrpcMetrics, Method};
 use crate::request_id::{self, RequestIds, X_REQUEST_ID};
 
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
-const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+pub(crate) const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
@@ -38,8 +38,7 @@ pub(crate) struct Calls {
 /// The layer around all methods: it gives a call its ID, ends it at its deadline, and counts it when its answer has ended. A
 /// method that panics is a defect, and answers INTERNAL.
 pub(crate) async fn observe(State(calls): State<Arc<Calls>>, mut request: Request, next: Next) -> Response {
-    let start = std::time::Instant::now();
-    let method = calls.metrics.of(request.uri().path());
+    let mut end = End { method: calls.metrics.of(request.uri().path()), start: std::time::Instant::now(), code: None };
     let id = calls.ids.of(request.headers());
     let deadline = timeout(request.headers()).and_then(|time| Instant::now().checked_add(time));
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
@@ -50,17 +49,17 @@ pub(crate) async fn observe(State(calls): State<Arc<Calls>>, mut request: Reques
         None => answer.await,
     };
     let mut response = answer.unwrap_or_else(|panic| panicked(panic.as_ref(), &id).into_http());
-    let mut code = response.headers().get(GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()));
-    if code == Some(Code::OutOfRange) {
+    end.code = response.headers().get(GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()));
+    if end.code == Some(Code::OutOfRange) {
         let status = Status::from_header_map(response.headers()).unwrap_or_else(|| Status::out_of_range(""));
         let status = request_id::within(&id, || error::clarified(status));
-        code = Some(status.code());
+        end.code = Some(status.code());
         response = status.into_http();
     }
     response.headers_mut().insert(X_REQUEST_ID, id.clone());
     response.map(|inner| {
-        let deadline = deadline.filter(|_| code.is_none());
-        Body::new(Answer { inner: Some(inner), id, method, start, code, deadline, timer: None })
+        let deadline = deadline.filter(|_| end.code.is_none());
+        Body::new(Answer { inner: Some(inner), id, end, deadline, timer: None })
     })
 }
 
@@ -108,10 +107,7 @@ struct Answer {
     /// `None` after its end.
     inner: Option<Body>,
     id: HeaderValue,
-    method: Arc<Method>,
-    start: std::time::Instant,
-    /// Once it is known.
-    code: Option<Code>,
+    end: End,
     deadline: Option<Instant>,
     /// Once an end has had to be waited for.
     timer: Option<Pin<Box<Sleep>>>,
@@ -126,7 +122,7 @@ impl Answer {
     /// Ends the answer with a status; what made it is dropped.
     fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         self.inner = None;
-        self.code = Some(status.code());
+        self.end.code = Some(status.code());
         let mut trailers = HeaderMap::new();
         Poll::Ready(Some(match status.add_header(&mut trailers) {
             Ok(()) => Ok(Frame::trailers(trailers)),
@@ -159,7 +155,7 @@ impl HttpBody for Answer {
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(status) = frame.trailers_ref().and_then(|trailers| trailers.get(GRPC_STATUS)) {
-                    this.code = Some(Code::from_bytes(status.as_bytes()));
+                    this.end.code = Some(Code::from_bytes(status.as_bytes()));
                 }
             }
             Some(Err(_)) | None => this.inner = None,
@@ -176,8 +172,16 @@ impl HttpBody for Answer {
     }
 }
 
-impl Drop for Answer {
-    /// A client that goes away before the end takes the status with it.
+/// The end of a call, which is counted when this is dropped.
+struct End {
+    method: Arc<Method>,
+    start: std::time::Instant,
+    /// Once it is known.
+    code: Option<Code>,
+}
+
+impl Drop for End {
+    /// A client that goes away before the end, and be it before the answer begins, takes the status with it.
     fn drop(&mut self) {
         self.method.ended(self.code.unwrap_or(Code::Cancelled), self.start);
     }

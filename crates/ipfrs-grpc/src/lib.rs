@@ -15,6 +15,8 @@ mod metrics;
 mod payload;
 mod request_id;
 mod server;
+mod shortcut;
+mod spliced;
 mod tensor;
 
 pub use config::GrpcConfig;

@@ -1,9 +1,10 @@
 //! The services, mounted.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{self, Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,16 +13,17 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
+use futures::stream::{self, StreamExt};
 use http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{Method, Request, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Lifecycle, Limit, Node};
-use ipfrs_proto::block::v1::block_service_server::{self, BlockServiceServer};
-use ipfrs_proto::dag::v1::dag_service_server::{self, DagServiceServer};
-use ipfrs_proto::file::v1::file_service_server::{self, FileServiceServer};
-use ipfrs_proto::tensor::v1::tensor_service_server::{self, TensorServiceServer};
+use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
+use ipfrs_proto::dag::v1::dag_service_server::{self, DagService, DagServiceServer};
+use ipfrs_proto::file::v1::file_service_server::{self, FileService, FileServiceServer};
+use ipfrs_proto::tensor::v1::tensor_service_server::{self, TensorService, TensorServiceServer};
 use prometheus::{IntGauge, Registry};
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
@@ -37,6 +39,7 @@ use crate::file::Files;
 use crate::health::Readiness;
 use crate::metrics::GrpcMetrics;
 use crate::request_id::{RequestIds, X_REQUEST_ID};
+use crate::shortcut::Shortcuts;
 use crate::tensor::Tensors;
 
 /// The services that are offered, health and reflection aside.
@@ -68,6 +71,58 @@ macro_rules! offered {
             .send_compressed(CompressionEncoding::Gzip)
             .send_compressed(CompressionEncoding::Zstd)
     };
+}
+
+/// A method of a service whose answers are spliced: what it gives for a message.
+macro_rules! answers {
+    ($service:expr, $method:ident) => {{
+        let service = $service.clone();
+        move |message| {
+            let service = service.clone();
+            async move { Ok(service.$method(tonic::Request::new(message)).await?.into_inner()) }
+        }
+    }};
+}
+
+/// Blocks, with messages of requests of at most `most` bytes.
+fn block_service(blocks: Blocks, most: usize) -> Shortcuts<BlockServiceServer<Blocks>> {
+    let one = blocks.clone();
+    let get_block = move |message| {
+        let blocks = one.clone();
+        async move {
+            let response = blocks.get_block(tonic::Request::new(message)).await?;
+            Ok(stream::once(ready(Ok(response.into_inner()))).boxed())
+        }
+    };
+    let batch_get_blocks = answers!(blocks, batch_get_blocks);
+    Shortcuts::new(offered!(BlockServiceServer::new(blocks)).max_decoding_message_size(most))
+        .with("/ipfrs.block.v1.BlockService/GetBlock", most, get_block)
+        .with("/ipfrs.block.v1.BlockService/BatchGetBlocks", most, batch_get_blocks)
+}
+
+fn dag_service(dags: Dags) -> Shortcuts<DagServiceServer<Dags>> {
+    let traverse_dag = answers!(dags, traverse_dag);
+    Shortcuts::new(offered!(DagServiceServer::new(dags)).max_decoding_message_size(MAX_NODE_BYTES)).with(
+        "/ipfrs.dag.v1.DagService/TraverseDag",
+        MAX_NODE_BYTES,
+        traverse_dag,
+    )
+}
+
+fn file_service(files: Files) -> Shortcuts<FileServiceServer<Files>> {
+    let get_file = answers!(files, get_file);
+    Shortcuts::new(offered!(FileServiceServer::new(files)).max_decoding_message_size(MAX_CHUNK_BYTES)).with(
+        "/ipfrs.file.v1.FileService/GetFile",
+        MAX_CHUNK_BYTES,
+        get_file,
+    )
+}
+
+fn tensor_service(tensors: Tensors) -> Shortcuts<TensorServiceServer<Tensors>> {
+    let (get_tensor, stream_tensors) = (answers!(tensors, get_tensor), answers!(tensors, stream_tensors));
+    Shortcuts::new(offered!(TensorServiceServer::new(tensors)).max_decoding_message_size(MAX_CHUNK_BYTES))
+        .with("/ipfrs.tensor.v1.TensorService/GetTensor", MAX_CHUNK_BYTES, get_tensor)
+        .with("/ipfrs.tensor.v1.TensorService/StreamTensors", MAX_CHUNK_BYTES, stream_tensors)
 }
 
 /// Bounds that this front-end shares with HTTP.
@@ -115,10 +170,10 @@ impl Grpc {
         let tensors = Tensors { node: node.clone(), limits: limits.clone() };
         let block_bytes = MAX_BLOCK_BYTES.max(node.config().batch.max_batch_size * CID_ROOM_BYTES) + MESSAGE_ROOM_BYTES;
         let routes = Routes::new(HealthServer::new(readiness))
-            .add_service(offered!(BlockServiceServer::new(blocks)).max_decoding_message_size(block_bytes))
-            .add_service(offered!(DagServiceServer::new(dags)).max_decoding_message_size(MAX_NODE_BYTES))
-            .add_service(offered!(FileServiceServer::new(files)).max_decoding_message_size(MAX_CHUNK_BYTES))
-            .add_service(offered!(TensorServiceServer::new(tensors)).max_decoding_message_size(MAX_CHUNK_BYTES))
+            .add_service(block_service(blocks, block_bytes))
+            .add_service(dag_service(dags))
+            .add_service(file_service(files))
+            .add_service(tensor_service(tensors))
             .add_service(reflected().build_v1().map_err(broken)?)
             // Clients of before 2023 know no other.
             .add_service(reflected().build_v1alpha().map_err(broken)?);
@@ -146,7 +201,6 @@ impl Grpc {
 
     /// The same services for a listener that others share: as gRPC-Web, over HTTP/1.1 and HTTP/2, and as gRPC over HTTP/2.
     /// Who may call, and how many at the same time, is for that listener to say.
-    #[must_use]
     pub fn web_routes(&self) -> Router {
         self.router.clone().reset_fallback().layer(GrpcWebLayer::new())
     }
@@ -224,7 +278,7 @@ impl Future for Answering {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let Some(inner) = &mut this.inner else { return Poll::Ready(Ok(this.response.take().unwrap_or_default())) };
-        let response = ready!(Pin::new(inner).poll(cx))?;
+        let response = task::ready!(Pin::new(inner).poll(cx))?;
         let place = this.place.take();
         Poll::Ready(Ok(response.map(|inner| Body::new(Placed { inner, _place: place }))))
     }

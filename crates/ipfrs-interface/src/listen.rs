@@ -26,6 +26,8 @@ pub(crate) struct Place<'a> {
     other_host: &'static str,
     /// How to choose another port.
     other_port: &'static str,
+    /// What else helps where a port is taken.
+    instead: &'static str,
 }
 
 impl<'a> Place<'a> {
@@ -38,6 +40,7 @@ impl<'a> Place<'a> {
             section: "server",
             other_host: "--host or [server] host",
             other_port: "--port or [server] port",
+            instead: "",
         }
     }
 
@@ -50,6 +53,7 @@ impl<'a> Place<'a> {
             section: "grpc",
             other_host: "[grpc] host",
             other_port: "--grpc-port or [grpc] port",
+            instead: "; this one is for gRPC, which enabled = false in [grpc] turns off",
         }
     }
 }
@@ -136,13 +140,13 @@ fn is_absent(error: &io::Error) -> bool {
 
 fn cannot_listen(place: Place<'_>, address: SocketAddr, error: io::Error) -> Error {
     let port = address.port();
-    let Place { other_host, other_port, .. } = place;
+    let Place { other_host, other_port, instead, .. } = place;
     let (kind, what) = match error.kind() {
         io::ErrorKind::AddrInUse => (
             ErrorKind::Conflict,
             format!(
                 "port {port} on {} is in use by another program, perhaps another ipfrs daemon: stop it, or choose another \
-                 port with {other_port} (0 lets the system choose)",
+                 port with {other_port} (0 lets the system choose){instead}",
                 address.ip()
             ),
         ),

@@ -162,6 +162,8 @@ impl Settings {
         for section in SECTIONS {
             let Some(key) = rest.strip_prefix(section.name).and_then(|rest| rest.strip_prefix('_')) else { continue };
             match known_key(section, key) {
+                // A service may be called as one of our sections is.
+                Ok(_) if is_service_link(name, text) => {}
                 Ok(key) => drop(self.by_key.insert((section.name, key), from_text(text, origin))),
                 Err(_) if is_service_link(name, text) => {}
                 Err(why) => return Err(Error::invalid(format!("{origin}: {why}"))),

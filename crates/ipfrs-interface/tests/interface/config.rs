@@ -125,7 +125,7 @@ fn unknown_names_are_errors_with_their_line_and_the_nearest_known_name() {
             "[batch]\nzzz = 1\n",
             "line 2: unknown key batch.zzz: the keys of [batch] are max_batch_size, max_batch_bytes",
         ),
-        ("[tensor]\n", "line 1: unknown section [tensor]: this version of ipfrs has nothing that it configures"),
+        ("[auth]\n", "line 1: unknown section [auth]: this version of ipfrs has nothing that it configures"),
         ("[log]\n[server]\nport = \"x\n", "config.toml, line 3: "),
         ("log = 1\n", "config.toml, line 1: log is a section: write [log], with its keys on the lines below"),
     ];
@@ -166,6 +166,7 @@ fn misspelt_variables_are_errors_and_those_of_others_are_not() {
         ("IPFRS_PORT_8080_TCP_ADDR", "10.0.0.1"),
         ("IPFRS_STORE_SERVICE_HOST", "10.0.0.1"),
         ("IPFRS_STORE_PORT", "tcp://10.0.0.1:8080"),
+        ("IPFRS_GRPC_PORT", "tcp://10.0.0.1:50051"),
     ] {
         assert_eq!(load(name, value).unwrap(), Config::default(), "{name}");
     }

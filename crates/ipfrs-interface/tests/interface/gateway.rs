@@ -88,6 +88,26 @@ async fn a_port_in_use_leaves_the_repo_free() {
 }
 
 #[tokio::test]
+async fn grpc_has_a_port_of_its_own_and_the_same_rules() {
+    let running = Running::start(&config()).await;
+    let repo = tempfile::tempdir().unwrap();
+    let mut taken = config();
+    taken.grpc.port = running.gateway.grpc_addresses()[0].port();
+    let error = Gateway::bind(&taken, repo.path()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let port = taken.grpc.port;
+    assert!(error.message().contains(&format!("port {port} on 127.0.0.1 is in use")), "{error}");
+    assert!(error.message().contains("--grpc-port or [grpc] port"), "{error}");
+    let mut open = config();
+    open.grpc.host = "0.0.0.0".to_owned();
+    let error = Gateway::bind(&open, repo.path()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Forbidden);
+    taken.grpc.enabled = false;
+    let gateway = Gateway::bind(&taken, repo.path()).await.unwrap();
+    assert!(gateway.grpc_addresses().is_empty());
+}
+
+#[tokio::test]
 async fn addresses_beyond_loopback_need_permission() {
     let repo = tempfile::tempdir().unwrap();
     for (host, is_refused) in

@@ -1,0 +1,165 @@
+//! Messages whose payload is not copied: what precedes it is encoded, and the payload follows as it is, a slice of a mapped
+//! pack as a rule. tonic encodes a message into one buffer, and so copies it.
+
+mod messages;
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream::{BoxStream, StreamExt};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::{Body as HttpBody, Frame};
+use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::{EncodeError, Message};
+use tonic::Status;
+use tonic::body::Body;
+
+/// Below this a copy costs less than another frame of HTTP/2.
+const COPY_BELOW_BYTES: usize = 8 * 1024;
+
+/// Before each message: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// A message that can be told apart from its payload.
+pub(crate) trait Spliced {
+    /// Writes everything but the payload, which is given back and ends the message.
+    ///
+    /// # Errors
+    /// None that a growing buffer can cause.
+    fn head(self, out: &mut BytesMut) -> Result<Bytes, EncodeError>;
+}
+
+/// Writes what precedes the content of a field: its number and the length.
+fn open_field(number: u32, bytes: usize, out: &mut BytesMut) {
+    encode_key(number, WireType::LengthDelimited, out);
+    encode_varint(bytes as u64, out);
+}
+
+/// Writes the field `number` with `message`, whose own last field, of a `payload` with the number `inner`, it has not yet.
+///
+/// # Errors
+/// As [`Spliced::head`].
+fn open_message(
+    number: u32,
+    message: &impl Message,
+    (inner, payload): (u32, &Bytes),
+    out: &mut BytesMut,
+) -> Result<(), EncodeError> {
+    let mut last = BytesMut::new();
+    open_field(inner, payload.len(), &mut last);
+    open_field(number, message.encoded_len() + last.len() + payload.len(), out);
+    message.encode(out)?;
+    out.put(last);
+    Ok(())
+}
+
+/// A message in its frame: one piece, or two.
+fn framed(message: impl Spliced) -> Result<(Bytes, Bytes), Status> {
+    let mut out = BytesMut::with_capacity(256);
+    out.put_bytes(0, PREFIX_BYTES);
+    let unwritable = |e: EncodeError| Status::internal(format!("a message could not be encoded: {e}"));
+    let mut payload = message.head(&mut out).map_err(unwritable)?;
+    let length = out.len() - PREFIX_BYTES + payload.len();
+    let length = u32::try_from(length).map_err(|_| Status::resource_exhausted("a message is over 4 GiB"))?;
+    out[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+    if payload.len() < COPY_BELOW_BYTES {
+        out.put(std::mem::take(&mut payload));
+    }
+    Ok((out.freeze(), payload))
+}
+
+/// The answer that consists of these messages.
+pub(crate) fn response<M: Spliced + 'static>(messages: BoxStream<'static, Result<M, Status>>) -> Response<Body> {
+    let mut response = Response::new(Body::new(Frames { messages: Some(messages), payload: Bytes::new() }));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// Messages as a body, with the status as its trailers.
+struct Frames<M> {
+    /// `None` after the end.
+    messages: Option<BoxStream<'static, Result<M, Status>>>,
+    /// Of the message whose head was given last.
+    payload: Bytes,
+}
+
+impl<M: Spliced> HttpBody for Frames<M> {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if !self.payload.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.payload)))));
+        }
+        let Some(messages) = &mut self.messages else { return Poll::Ready(None) };
+        let status = match ready!(messages.poll_next_unpin(cx)).map(|message| message.and_then(framed)) {
+            Some(Ok((head, payload))) => {
+                self.payload = payload;
+                return Poll::Ready(Some(Ok(Frame::data(head))));
+            }
+            Some(Err(status)) => status,
+            None => Status::ok(""),
+        };
+        self.messages = None;
+        let mut trailers = HeaderMap::new();
+        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.messages.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use ipfrs_proto::block::v1::batch_get_blocks_response::Result as Got;
+    use ipfrs_proto::block::v1::{BatchGetBlocksResponse, Block, BlockError, GetBlockResponse};
+    use ipfrs_proto::dag::v1::TraverseDagResponse;
+    use ipfrs_proto::file::v1::GetFileResponse;
+    use ipfrs_proto::tensor::v1::get_tensor_response::Part as TensorPart;
+    use ipfrs_proto::tensor::v1::stream_tensors_response::Part as StreamPart;
+    use ipfrs_proto::tensor::v1::{GetTensorResponse, StreamTensorsResponse, TensorInfo};
+
+    use super::*;
+
+    /// Checks that a message is read as what it was, however large its payload is.
+    fn check<M: Spliced + Message + Clone + PartialEq + Default + Debug>(message: M) {
+        let (head, payload) = framed(message.clone()).unwrap();
+        let frame = [head, payload].concat();
+        let length = u32::from_be_bytes(frame[1..PREFIX_BYTES].try_into().unwrap()) as usize;
+        assert_eq!((frame[0], length), (0, frame.len() - PREFIX_BYTES));
+        assert_eq!(M::decode(&frame[PREFIX_BYTES..]).unwrap(), message);
+    }
+
+    #[test]
+    fn what_is_spliced_is_what_would_be_encoded() {
+        for bytes in [0, 1, 127, 128, COPY_BELOW_BYTES - 1, COPY_BELOW_BYTES, 2 * 1024 * 1024] {
+            let data = Bytes::from(vec![7; bytes]);
+            let block = || Block { cid: "bafkqaaa".to_owned(), data: data.clone() };
+            check(GetBlockResponse { block: Some(block()) });
+            check(BatchGetBlocksResponse { index: 300, result: Some(Got::Block(block())) });
+            check(GetFileResponse { data: data.clone(), file_size: Some(5) });
+            check(GetFileResponse { data: data.clone(), file_size: None });
+            check(TraverseDagResponse { cid: "x".to_owned(), depth: 1, size: 2, data: data.clone() });
+            check(GetTensorResponse { content_bytes: None, part: Some(TensorPart::Data(data.clone())) });
+            check(StreamTensorsResponse { part: Some(StreamPart::Data(data)) });
+        }
+        let info = TensorInfo { name: "weights".to_owned(), ..TensorInfo::default() };
+        check(GetTensorResponse { content_bytes: Some(7), part: Some(TensorPart::Info(info.clone())) });
+        check(StreamTensorsResponse { part: Some(StreamPart::Info(info)) });
+        check(GetBlockResponse::default());
+        let error = BlockError { cid: "x".to_owned(), code: 5, message: "not here".to_owned() };
+        check(BatchGetBlocksResponse { index: 0, result: Some(Got::Error(error)) });
+    }
+
+    #[test]
+    fn a_large_payload_is_handed_on_as_it_is() {
+        let data = Bytes::from(vec![7; COPY_BELOW_BYTES]);
+        let (_, payload) = framed(GetFileResponse { data: data.clone(), file_size: None }).unwrap();
+        assert_eq!(payload.as_ptr(), data.as_ptr());
+    }
+}
