@@ -102,7 +102,7 @@ pub struct CacheConfig {
     pub enabled: bool,
     /// Most entries of each cache.
     pub max_entries: usize,
-    /// Most bytes of the resolved paths that are kept.
+    /// Most bytes of the resolved paths that are kept, and as many again of what tensors files have.
     pub max_bytes: u64,
     /// `max-age` of immutable answers, in seconds.
     pub max_age_seconds: u64,

@@ -26,7 +26,7 @@ use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::operations::Operations;
 use crate::protection::Protection;
-use crate::tensors::{Catalogues, catalogues};
+use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
 /// Longest that a request waits for others to end.
@@ -199,7 +199,8 @@ impl Node {
             store,
             pack,
             paths: (config.cache.enabled && !verify_on_read).then(|| PathCache::new(&config.cache)),
-            catalogues: (config.cache.enabled && !verify_on_read).then(|| catalogues(&config.cache)),
+            catalogues: (config.cache.enabled && !verify_on_read)
+                .then(|| Catalogues::new(&config.cache, metrics.cache_meter("tensor"))),
             sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             verify_on_read,
             read_only,

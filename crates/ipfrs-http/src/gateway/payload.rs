@@ -100,9 +100,10 @@ impl Payload {
                 Ok(Sized::body(pieces, span.len))
             }
             (None, Self::Tensors(tensors)) => {
-                // What is gathered may be little from each of many blocks: the head does not wait for much of it.
+                // Up to the first piece that is read. No more: what is gathered may be little from each of many blocks.
+                let first = 1 + usize::from(tensors.has_head());
                 let mut pieces = node.read_tensors(&tensors, span).boxed();
-                let first: Vec<_> = pieces.by_ref().take(2).try_collect().await?;
+                let first: Vec<_> = pieces.by_ref().take(first).try_collect().await?;
                 Ok(Sized::body(stream::iter(first).map(Ok).chain(pieces), span.len))
             }
             (None, Self::Bytes(_)) => Ok(Body::empty()),

@@ -11,7 +11,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use tokio::task::spawn_blocking;
 
-use crate::{CacheConfig, FileContent, Node, Object, ObjectKind};
+use crate::{CacheConfig, CacheMeter, FileContent, Node, Object, ObjectKind};
 
 /// Most that a header takes in memory while it is read, in bytes for each byte of it: metadata of empty texts.
 const READ_HEADER_FACTOR: usize = 16;
@@ -67,9 +67,40 @@ async fn no_file(object: &Object) -> Error {
     }
 }
 
-/// The catalogues of files that were asked for before. A file never changes; whether its blocks may be given out is the
-/// denylists' to say, whose generation stands beside the content ID.
-pub(crate) type Catalogues = Cache<(Cid, u64), Arc<Catalogue>, ByTensors>;
+/// The catalogues of files that were asked for before.
+#[derive(Debug)]
+pub(crate) struct Catalogues {
+    /// A file never changes; whether its blocks may be given out is the denylists' to say, whose generation stands beside the
+    /// content ID.
+    known: Cache<(Cid, u64), Arc<Catalogue>, ByTensors>,
+    meter: CacheMeter,
+}
+
+impl Catalogues {
+    /// With as many bytes as there may be of paths.
+    pub(crate) fn new(config: &CacheConfig, meter: CacheMeter) -> Self {
+        let known = Cache::with_weighter(config.max_entries.min(MOST_CATALOGUES), config.max_bytes, ByTensors);
+        Self { known, meter }
+    }
+
+    fn get(&self, key: &(Cid, u64)) -> Option<Arc<Catalogue>> {
+        let found = self.known.get(key);
+        if found.is_some() {
+            self.meter.hits.inc()
+        } else {
+            self.meter.misses.inc()
+        }
+        found
+    }
+
+    fn insert(&self, key: (Cid, u64), catalogue: Arc<Catalogue>) {
+        self.known.insert(key, catalogue);
+        self.meter.bytes.set(i64::try_from(self.known.weight()).unwrap_or(i64::MAX));
+    }
+}
+
+/// Most catalogues that are remembered.
+const MOST_CATALOGUES: usize = 10_000;
 
 /// About what a tensor takes besides its name and shape.
 const TENSOR_BYTES: u64 = 96;
@@ -86,11 +117,3 @@ impl Weighter<(Cid, u64), Arc<Catalogue>> for ByTensors {
         TENSOR_BYTES + tensors + metadata.map(|(key, text)| TENSOR_BYTES + (key.len() + text.len()) as u64).sum::<u64>()
     }
 }
-
-/// A cache of catalogues, with as many bytes as there may be of paths.
-pub(crate) fn catalogues(config: &CacheConfig) -> Catalogues {
-    Cache::with_weighter(config.max_entries.min(MOST_CATALOGUES), config.max_bytes, ByTensors)
-}
-
-/// Most catalogues that are remembered.
-const MOST_CATALOGUES: usize = 10_000;

@@ -74,6 +74,12 @@ impl TensorContent {
         self.size
     }
 
+    /// Whether the first piece of it is a head, for which nothing has to be read.
+    #[must_use]
+    pub fn has_head(&self) -> bool {
+        matches!(self.pieces.first(), Some(Piece::Framing(_)))
+    }
+
     /// Parts within what stands around them.
     fn framed(framing: Framing, parts: Vec<TensorPart>) -> Result<Self> {
         let one = match parts.as_slice() {

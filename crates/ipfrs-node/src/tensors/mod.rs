@@ -18,7 +18,7 @@ use ipfrs_tensor::{Catalogue, Dtype, Plan, Slice, Stats, Summary, TensorInfo};
 use tokio::task::spawn_blocking;
 
 use crate::{ContentPath, FileContent, Node, Object, ObjectKind};
-pub(crate) use catalogue::{Catalogues, catalogues};
+pub(crate) use catalogue::Catalogues;
 pub use config::TensorConfig;
 pub use content::{TensorContent, TensorRequest};
 use gather::Gather;
