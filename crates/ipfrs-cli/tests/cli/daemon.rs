@@ -154,3 +154,26 @@ fn each_request_is_logged_at_debug_level() {
         assert!(line.contains(part), "{line}");
     }
 }
+
+#[test]
+fn what_fails_is_logged_with_its_request_and_no_stranger_fills_the_log() {
+    let place = Place::new();
+    // Nobody answers there.
+    place.write("dns.toml", b"[dns]\nresolvers = \"127.0.0.1:1\"\ntimeout_seconds = 1\n[log]\nformat = \"json\"\n");
+    let mut daemon = place.start(&["--config", "dns.toml"]);
+    let request = |id: usize, end: &str| {
+        format!("GET /x HTTP/1.1\r\nHost: unknown.example.net\r\nX-Request-Id: id-{id}\r\n{end}\r\n")
+    };
+    let requests: String = (0..30).map(|id| request(id, "")).collect();
+    let mut connection = daemon.send(&(requests + &request(30, "Connection: close\r\n")));
+    let mut answers = String::new();
+    connection.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers.matches("is a website cannot be told").count(), 31, "{answers}");
+    let line = daemon.wait_for_log("left_out");
+    for part in ["\"request_id\":\"id-0\"", "\"endpoint\":\"unmatched\"", "unknown.example.net", "\"left_out\":0"] {
+        assert!(line.contains(part), "{line}");
+    }
+    daemon.signal(Signal::TERM);
+    let (_, log) = daemon.wait();
+    assert_eq!(log.matches("left_out").count(), 19, "{log}");
+}
