@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, StreamExt as _};
 use http::header::RANGE;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -187,10 +187,15 @@ pub(crate) fn bounded(
     pieces: impl Stream<Item = Result<Bytes>> + Send + 'static,
 ) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
     let (node, most) = (state.node.clone(), state.config.max_deserialized_bytes);
-    let mut sent = 0_u64;
-    pieces.and_then(move |piece| {
-        sent = sent.saturating_add(piece.len() as u64);
-        let is_over = most > 0 && sent > most;
-        std::future::ready(if is_over { Err(too_large_to_deserialise(&node, most)) } else { Ok(piece) })
+    let is_over = move |sent: u64| most > 0 && sent > most;
+    pieces.scan(0_u64, move |sent, piece| {
+        let was_over = is_over(*sent);
+        *sent = sent.saturating_add(piece.as_ref().map_or(0, |piece| piece.len() as u64));
+        std::future::ready(match (was_over, is_over(*sent)) {
+            // Whoever gathers pieces asks for more of them behind the error, which is told, and counted, once.
+            (true, _) => None,
+            (false, true) => Some(Err(too_large_to_deserialise(&node, most))),
+            (false, false) => Some(piece),
+        })
     })
 }

@@ -261,6 +261,12 @@ async fn what_is_too_large_to_be_served_as_a_file_is_410_and_names_the_way_that_
     let tree = gateway.add_tree("", &[("tree/a", &file), ("tree/b", &file)]).await;
     refusal(gateway.get(&format!("/ipfs/{tree}?format=tar")).await, 410).await;
     assert_eq!(gateway.get(&format!("/ipfs/{tree}/")).await.status(), 200);
+    // However much is left of it.
+    let paths: Vec<_> = (0..300).map(|i| format!("wide/{i}")).collect();
+    let wide: Vec<_> = paths.iter().map(|path| (path.as_str(), "x")).collect();
+    let wide = gateway.add_tree("", &wide).await;
+    refusal(gateway.get(&format!("/ipfs/{wide}?format=tar")).await, 410).await;
+    assert_eq!(struck(&gateway, "max_deserialized").await, 7);
 }
 
 #[tokio::test(flavor = "multi_thread")]
