@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind};
 use tokio::time::timeout;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use crate::error;
 
@@ -27,6 +27,10 @@ impl<T> Inbound<T> {
     /// `gateway.upload_idle_seconds`.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Status> {
         match timeout(self.patience, self.messages.message()).await {
+            // What broke off has no code of its own.
+            Ok(Err(status)) if status.code() == Code::Unknown => {
+                Err(Status::cancelled("the client's stream broke off before its end"))
+            }
             Ok(message) => message.map_err(error::clarified),
             Err(_) => {
                 let seconds = self.patience.as_secs();

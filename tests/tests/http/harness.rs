@@ -164,14 +164,18 @@ impl TestGateway {
 
     /// A counter or gauge, by its name and labels as `/metrics` shows them.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
-        let text = String::from_utf8(self.content("/metrics").await.to_vec()).unwrap();
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.unwrap_or_else(|| panic!("no metric {name}")).parse().unwrap()
+        self.find_metric(name).await.unwrap_or_else(|| panic!("no metric {name}"))
     }
 
-    /// Waits until a counter or gauge fits.
+    async fn find_metric(&self, name: &str) -> Option<u64> {
+        let text = String::from_utf8(self.content("/metrics").await.to_vec()).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.map(|value| value.parse().unwrap())
+    }
+
+    /// Waits until a counter or gauge fits. One that is not there is 0: labels come with the first count.
     pub(crate) async fn until_metric(&self, name: &str, fits: impl Fn(u64) -> bool) {
-        while !fits(self.metric(name).await) {
+        while !fits(self.find_metric(name).await.unwrap_or(0)) {
             tokio::task::yield_now().await;
         }
     }

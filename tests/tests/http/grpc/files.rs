@@ -1,7 +1,7 @@
 //! `ipfrs.file.v1.FileService`: adding, reading, and what a file or directory is. [`super::directories`] has the pages.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
@@ -96,16 +96,16 @@ async fn spans_are_what_was_asked_in_pieces_that_fit_messages() {
     let gateway = TestGateway::start().await;
     let file = content::bytes(5 * MEBIBYTE);
     let (len, size) = (file.len() as u64, file.len());
-    let options = FileMetadata { chunker: "size-2097152".into(), ..FileMetadata::default() };
+    let options = FileMetadata { chunker: "size-2000000".into(), ..FileMetadata::default() };
     let cid = add(&gateway, options, &file, &[MEBIBYTE]).await.unwrap().cid;
-    let leaf = 2 * MEBIBYTE as u64;
+    let leaf = 2_000_000;
     for (offset, length, expected) in [
         (0, None, 0..size),
         (0, Some(0), 0..0),
         (0, Some(1), 0..1),
-        (1, Some(leaf), 1..2 * MEBIBYTE + 1),
-        (leaf - 1, Some(2), 2 * MEBIBYTE - 1..2 * MEBIBYTE + 1),
-        (leaf, Some(leaf), 2 * MEBIBYTE..4 * MEBIBYTE),
+        (1, Some(leaf), 1..2_000_001),
+        (leaf - 1, Some(2), 1_999_999..2_000_001),
+        (leaf, Some(leaf), 2_000_000..4_000_000),
         (len - 1, None, size - 1..size),
         (len - 1, Some(u64::MAX), size - 1..size),
         (len, None, size..size),
@@ -114,7 +114,7 @@ async fn spans_are_what_was_asked_in_pieces_that_fit_messages() {
         let (pieces, all) = read(&gateway, get(&format!("/ipfs/{cid}"), offset, length)).await.unwrap();
         assert_eq!(all, len);
         assert_same(&pieces.concat(), &file[expected], &format!("{offset}, {length:?}"));
-        assert!(pieces.iter().all(|piece| piece.len() <= MEBIBYTE), "leaves of 2 MiB are cut");
+        assert!(pieces.iter().all(|piece| piece.len() <= MEBIBYTE), "leaves of 2 MB are cut");
     }
     let refused = read(&gateway, get(&cid, len + 1, None)).await.unwrap_err();
     assert_failed(&refused, Code::InvalidArgument, "INVALID_INPUT", Some("offset"));
@@ -172,8 +172,7 @@ async fn a_stream_that_is_not_metadata_and_then_chunks_adds_nothing_and_says_why
         (vec![metadata(|m| m.name = "a/b".into()), chunk("x")], "metadata.name"),
         (vec![metadata(|m| m.name = "..".into()), chunk("x")], "metadata.name"),
         (vec![metadata(|m| m.profile = "what".into()), chunk("x")], "metadata.profile"),
-        (vec![metadata(|m| m.chunker = "what".into()), chunk("x")], "metadata.chunker"),
-        (vec![metadata(|m| m.hash = "what".into()), chunk("x")], "metadata.hash"),
+        (vec![metadata(|m| m.chunker = "size-0".into()), chunk("x")], "metadata.chunker"),
         (vec![metadata(|m| m.cid_version = Some(2)), chunk("x")], "metadata.cid_version"),
         (vec![metadata(|m| m.operation_id = "a b".into()), chunk("x")], "metadata.operation_id"),
     ] {
@@ -181,6 +180,9 @@ async fn a_stream_that_is_not_metadata_and_then_chunks_adds_nothing_and_says_why
         let refused = file_client(&gateway).add_file(stream::iter(messages)).await.expect_err(&shown);
         assert_failed(&refused, Code::InvalidArgument, "INVALID_INPUT", Some(field));
     }
+    let unknown = metadata(|metadata| metadata.hash = "what".into());
+    let refused = file_client(&gateway).add_file(stream::iter([unknown])).await.unwrap_err();
+    assert_failed(&refused, Code::Unimplemented, "UNSUPPORTED", Some("metadata.hash"));
     let too_large = chunk(vec![0; 5 * MEBIBYTE]);
     let refused = file_client(&gateway).add_file(stream::iter([plain(), too_large])).await.unwrap_err();
     assert_failed(&refused, Code::ResourceExhausted, "TOO_LARGE", None);
@@ -208,7 +210,8 @@ async fn of_an_import_that_its_client_leaves_nothing_is_pinned() {
     adding.abort();
     gateway.until_metric(&uploads, |active| active == 0).await;
     assert!(!is_pinned(&gateway).await);
-    let cancelled = "ipfrs_grpc_requests_total{code=\"CANCELLED\",method=\"AddFile\",service=\"ipfrs.file.v1.FileService\"}";
+    let cancelled =
+        "ipfrs_grpc_requests_total{code=\"CANCELLED\",method=\"AddFile\",service=\"ipfrs.file.v1.FileService\"}";
     gateway.until_metric(cancelled, |calls| calls == 1).await;
 
     // One that only pauses is given up.
@@ -272,7 +275,8 @@ async fn a_client_that_stops_reading_stops_the_reading_and_one_that_leaves_ends_
     gateway.until_metric(&downloads, |active| active == 0).await;
     let at_the_end = gateway.metric(retrieved).await - before;
     assert!(at_the_end < most, "{at_the_end} blocks were read");
-    let cancelled = "ipfrs_grpc_requests_total{code=\"CANCELLED\",method=\"GetFile\",service=\"ipfrs.file.v1.FileService\"}";
+    let cancelled =
+        "ipfrs_grpc_requests_total{code=\"CANCELLED\",method=\"GetFile\",service=\"ipfrs.file.v1.FileService\"}";
     gateway.until_metric(cancelled, |calls| calls == 1).await;
 }
 

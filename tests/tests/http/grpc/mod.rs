@@ -3,7 +3,11 @@
 mod blocks;
 mod calls;
 mod dags;
+mod directories;
+mod files;
 mod front_door;
+mod reflected;
+mod tensors;
 
 use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
 use ipfrs_proto::block::v1::{PutBlockRequest, PutOptions};
