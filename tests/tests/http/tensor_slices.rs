@@ -13,6 +13,7 @@ use crate::content::{self, assert_same};
 use crate::crafted::Dag;
 use crate::harness::{TestGateway, header};
 use crate::tensors::file;
+use crate::withholding::Withholding;
 
 const CHUNK: usize = 262_144;
 
@@ -168,12 +169,41 @@ async fn only_blocks_that_a_slice_touches_are_read() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_gathered_goes_out_while_the_next_block_is_waited_for() {
+    let store = Withholding::new();
+    let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
+    let mut dag = Dag::default();
+    let (usual, late) = (dag.put(codec::RAW, vec![1; 1 << 20]), dag.put(codec::RAW, vec![2; 1 << 20]));
+    let head = head("[100,1048576]", 100 << 20);
+    let mut parts = vec![(usual, 1 << 20); 100];
+    parts[80] = (late, 1 << 20);
+    parts.insert(0, (dag.put(codec::RAW, head.clone()), u64::try_from(head.len()).unwrap()));
+    let cid = dag.file(&[], &parts).to_string();
+    dag.import(&gateway).await;
+    store.withhold(&late.to_string());
+    // Two bytes of each mebibyte: no piece would ever be full.
+    let mut body = gateway.get(&format!("/v1/tensor/{cid}?name=t&slice=:,5:7")).await.bytes_stream();
+    let mut all = body.next().await.unwrap().unwrap().to_vec();
+    assert_same(&all, &vec![1; all.len()], "before the block that is late");
+    store.release();
+    while let Some(piece) = body.next().await {
+        all.extend_from_slice(&piece.unwrap());
+    }
+    let expected: Vec<u8> = (0..200).map(|byte| if byte / 2 == 80 { 2 } else { 1 }).collect();
+    assert_same(&all, &expected, "all");
+}
+
+/// The header of a file of one tensor of U8.
+fn head(shape: &str, bytes: u64) -> Vec<u8> {
+    let json = format!("{{\"t\":{{\"dtype\":\"U8\",\"shape\":{shape},\"data_offsets\":[0,{bytes}]}}}}");
+    [&u64::try_from(json.len()).unwrap().to_le_bytes()[..], json.as_bytes()].concat()
+}
+
 /// A tensor of a terabyte in a few blocks: the header, and the same mebibyte again and again.
 async fn terabyte(gateway: &TestGateway) -> String {
     let mut dag = Dag::default();
-    let json =
-        format!("{{\"t\":{{\"dtype\":\"U8\",\"shape\":[1048576,1048576],\"data_offsets\":[0,{}]}}}}", 1_u64 << 40);
-    let head = [&u64::try_from(json.len()).unwrap().to_le_bytes()[..], json.as_bytes()].concat();
+    let head = head("[1048576,1048576]", 1 << 40);
     let mebibyte: Vec<u8> = (0..1_u32 << 20).map(|byte| u8::try_from(byte % 251).unwrap()).collect();
     let mut below: (Cid, u64) = (dag.put(codec::RAW, mebibyte), 1 << 20);
     for width in [128, 128, 64] {
