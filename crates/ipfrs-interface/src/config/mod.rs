@@ -9,8 +9,8 @@ use ipfrs_core::Result;
 use ipfrs_grpc::GrpcConfig;
 use ipfrs_http::{CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_node::{
-    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, RetrievalConfig, StoreConfig,
-    StreamingConfig, TensorConfig, UploadConfig,
+    BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, RetrievalConfig,
+    StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
 };
 
 use crate::{LogConfig, ServerConfig};
