@@ -2,7 +2,7 @@
 //! and a gateway to serve it.
 //!
 //! The measurements themselves are the bench targets `http_benchmarks` (the gateway alone, in this process), `peers` (the
-//! gateway beside nginx and dd, each in a process of its own) and `stores` (what depends on how much is stored).
+//! gateway beside nginx and dd, each in a process of its own), `grpc` (beside a server of tonic's, and beside HTTP) and `stores` (what depends on how much is stored).
 //! docs/PERFORMANCE.md says how to run them.
 
 mod add;

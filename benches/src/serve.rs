@@ -26,6 +26,7 @@ const STRAGGLERS: Duration = Duration::from_millis(200);
 pub struct GatewayProcess {
     child: Child,
     address: SocketAddr,
+    grpc: SocketAddr,
 }
 
 impl GatewayProcess {
@@ -34,9 +35,18 @@ impl GatewayProcess {
     /// # Errors
     /// When it does not start; with what it logged.
     pub fn start(repo: &Path, workers: Option<usize>) -> Result<Self> {
+        Self::start_as(SERVE, repo, workers)
+    }
+
+    /// Starts another server than the gateway: this program, with `role` in the place of [`SERVE`]. It prints its address as
+    /// [`serve`] does, and ends with its standard input.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_as(role: &str, repo: &Path, workers: Option<usize>) -> Result<Self> {
         let log = log_of(repo);
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
-        command.arg(SERVE).arg(repo).args(workers.map(|workers| workers.to_string()));
+        command.arg(role).arg(repo).args(workers.map(|workers| workers.to_string()));
         // What the tester's own settings would change.
         command.env_remove("RUST_LOG");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
@@ -45,9 +55,10 @@ impl GatewayProcess {
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
         }
-        match line.trim().parse() {
-            Ok(address) => Ok(Self { child, address }),
-            Err(_) => {
+        let addresses = line.trim().split_once(' ').map(|(address, grpc)| (address.parse(), grpc.parse()));
+        match addresses {
+            Some((Ok(address), Ok(grpc))) => Ok(Self { child, address, grpc }),
+            _ => {
                 // It has closed its output without an address: it has ended, or is about to.
                 end(&mut child);
                 bail!("the gateway did not start: {}", fs::read_to_string(log).unwrap_or_default())
@@ -59,6 +70,12 @@ impl GatewayProcess {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where it speaks gRPC.
+    #[must_use]
+    pub fn grpc_address(&self) -> SocketAddr {
+        self.grpc
     }
 
     /// Its process.
@@ -89,7 +106,8 @@ fn log_of(repo: &Path) -> PathBuf {
     repo.with_extension("log")
 }
 
-/// Is that gateway until standard input ends: `arguments` are the repo and the number of workers. Prints its address.
+/// Is that gateway until standard input ends: `arguments` are the repo and the number of workers. Prints its
+/// address and that for gRPC.
 ///
 /// # Errors
 /// When the arguments are not these, or the gateway fails.
@@ -102,7 +120,8 @@ pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let served = runtime.block_on(async {
         let mut gateway = Gateway::bind(&config, &repo).await?;
         let address = gateway.addresses().first().context("the gateway listens nowhere")?;
-        writeln!(io::stdout(), "{address}").context("the address cannot be told")?;
+        let grpc = gateway.grpc_addresses().first().context("gRPC is spoken nowhere")?;
+        writeln!(io::stdout(), "{address} {grpc}").context("the address cannot be told")?;
         let input_ended = tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()));
         tokio::select! {
             ended = gateway.join() => return Ok(ended?),

@@ -1,0 +1,73 @@
+//! A server that answers `GetBlock` with one block that it has in memory, whatever it is asked: what tonic itself takes.
+
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::io::{self, Read, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use ipfrs_benches::config;
+use ipfrs_proto::block::v1::{Block, GetBlockRequest, GetBlockResponse, block_service_server};
+use tokio::runtime::Builder;
+use tonic::body::Body;
+use tonic::server::{NamedService, UnaryService};
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+
+use crate::calls::BLOCK_BYTES;
+
+/// The first argument of a child that is to be this server.
+pub(crate) const HELLO: &str = "hello";
+
+#[derive(Clone)]
+struct Hello(Bytes);
+
+impl NamedService for Hello {
+    const NAME: &'static str = block_service_server::SERVICE_NAME;
+}
+
+impl UnaryService<GetBlockRequest> for Hello {
+    type Response = GetBlockResponse;
+    type Future = Ready<Result<Response<GetBlockResponse>, Status>>;
+
+    fn call(&mut self, request: Request<GetBlockRequest>) -> Self::Future {
+        let block = Block { cid: request.into_inner().cid, data: self.0.clone() };
+        ready(Ok(Response::new(GetBlockResponse { block: Some(block) })))
+    }
+}
+
+/// As generated code does it, without a choice of methods.
+impl tower::Service<http::Request<Body>> for Hello {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move { Ok(tonic::server::Grpc::new(ProstCodec::default()).unary(this, request).await) })
+    }
+}
+
+/// Is that server until standard input ends. Prints its address, twice.
+pub(crate) fn serve() -> Result<()> {
+    // With as many threads as the gateway has.
+    let workers = config(None).server.worker_threads();
+    let runtime = Builder::new_multi_thread().worker_threads(workers).enable_all().build()?;
+    runtime.block_on(async {
+        let incoming = TcpIncoming::bind(([127, 0, 0, 1], 0).into())?.with_nodelay(Some(true));
+        let address = incoming.local_addr()?;
+        writeln!(io::stdout(), "{address} {address}").context("the address cannot be told")?;
+        let input_ended = tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()));
+        let block = Hello(vec![7; BLOCK_BYTES].into());
+        let ended = async { drop(input_ended.await) };
+        Ok(Server::builder().add_service(block).serve_with_incoming_shutdown(incoming, ended).await?)
+    })
+}
