@@ -19,6 +19,12 @@ use tonic::body::Body;
 /// Below this a copy costs less than another frame of HTTP/2.
 const COPY_BELOW_BYTES: usize = 8 * 1024;
 
+/// Small messages are gathered up to this size.
+const GATHERED_BYTES: usize = 32 * 1024;
+
+/// Room that is made for the first of them.
+const FIRST_BYTES: usize = 2 * 1024;
+
 /// Before each message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
@@ -55,34 +61,67 @@ fn open_message(
     Ok(())
 }
 
-/// A message in its frame: one piece, or two.
-fn framed(message: impl Spliced) -> Result<(Bytes, Bytes), Status> {
-    let mut out = BytesMut::with_capacity(256);
+/// Writes a message in its frame, but for its payload, which follows where one is given back.
+fn frame(message: impl Spliced, out: &mut BytesMut) -> Result<Bytes, Status> {
+    let start = out.len();
     out.put_bytes(0, PREFIX_BYTES);
     let unwritable = |e: EncodeError| Status::internal(format!("a message could not be encoded: {e}"));
-    let mut payload = message.head(&mut out).map_err(unwritable)?;
-    let length = out.len() - PREFIX_BYTES + payload.len();
+    let mut payload = message.head(out).map_err(unwritable)?;
+    let length = out.len() - start - PREFIX_BYTES + payload.len();
     let length = u32::try_from(length).map_err(|_| Status::resource_exhausted("a message is over 4 GiB"))?;
-    out[1..PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
+    out[start + 1..start + PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
     if payload.len() < COPY_BELOW_BYTES {
         out.put(std::mem::take(&mut payload));
     }
-    Ok((out.freeze(), payload))
+    Ok(payload)
 }
 
 /// The answer that consists of these messages.
 pub(crate) fn response<M: Spliced + 'static>(messages: BoxStream<'static, Result<M, Status>>) -> Response<Body> {
-    let mut response = Response::new(Body::new(Frames { messages: Some(messages), payload: Bytes::new() }));
+    let frames = Frames { messages: Some(messages), payload: Bytes::new(), status: None };
+    let mut response = Response::new(Body::new(frames));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
 /// Messages as a body, with the status as its trailers.
 struct Frames<M> {
-    /// `None` after the end.
+    /// `None` after the last one.
     messages: Option<BoxStream<'static, Result<M, Status>>>,
     /// Of the message whose head was given last.
     payload: Bytes,
+    /// What is left to be told after the last one.
+    status: Option<Status>,
+}
+
+impl<M: Spliced> Frames<M> {
+    /// The next messages: small ones that are ready go out together.
+    fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        let mut out = BytesMut::new();
+        while let Some(messages) = &mut self.messages {
+            let message = match messages.poll_next_unpin(cx) {
+                Poll::Ready(message) => message,
+                Poll::Pending if out.is_empty() => return Poll::Pending,
+                Poll::Pending => break,
+            };
+            out.reserve(if out.is_empty() { FIRST_BYTES } else { 0 });
+            let written = out.len();
+            match message.map(|message| message.and_then(|message| frame(message, &mut out))) {
+                Some(Ok(payload)) if payload.is_empty() && out.len() < GATHERED_BYTES => {}
+                Some(Ok(payload)) => {
+                    self.payload = payload;
+                    break;
+                }
+                ended => {
+                    // Of a message that could not be written nothing is sent.
+                    out.truncate(written);
+                    self.messages = None;
+                    self.status = Some(ended.and_then(Result::err).unwrap_or_else(|| Status::ok("")));
+                }
+            }
+        }
+        Poll::Ready(out.freeze())
+    }
 }
 
 impl<M: Spliced> HttpBody for Frames<M> {
@@ -93,22 +132,17 @@ impl<M: Spliced> HttpBody for Frames<M> {
         if !self.payload.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.payload)))));
         }
-        let Some(messages) = &mut self.messages else { return Poll::Ready(None) };
-        let status = match ready!(messages.poll_next_unpin(cx)).map(|message| message.and_then(framed)) {
-            Some(Ok((head, payload))) => {
-                self.payload = payload;
-                return Poll::Ready(Some(Ok(Frame::data(head))));
-            }
-            Some(Err(status)) => status,
-            None => Status::ok(""),
-        };
-        self.messages = None;
+        let data = ready!(self.poll_messages(cx));
+        if !data.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        let Some(status) = self.status.take() else { return Poll::Ready(None) };
         let mut trailers = HeaderMap::new();
         Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.messages.is_none()
+        self.messages.is_none() && self.status.is_none() && self.payload.is_empty()
     }
 }
 
@@ -128,8 +162,9 @@ mod tests {
 
     /// Checks that a message is read as what it was, however large its payload is.
     fn check<M: Spliced + Message + Clone + PartialEq + Default + Debug>(message: M) {
-        let (head, payload) = framed(message.clone()).unwrap();
-        let frame = [head, payload].concat();
+        let mut head = BytesMut::new();
+        let payload = frame(message.clone(), &mut head).unwrap();
+        let frame = [head.freeze(), payload].concat();
         let length = u32::from_be_bytes(frame[1..PREFIX_BYTES].try_into().unwrap()) as usize;
         assert_eq!((frame[0], length), (0, frame.len() - PREFIX_BYTES));
         assert_eq!(M::decode(&frame[PREFIX_BYTES..]).unwrap(), message);
@@ -159,7 +194,24 @@ mod tests {
     #[test]
     fn a_large_payload_is_handed_on_as_it_is() {
         let data = Bytes::from(vec![7; COPY_BELOW_BYTES]);
-        let (_, payload) = framed(GetFileResponse { data: data.clone(), file_size: None }).unwrap();
+        let message = GetFileResponse { data: data.clone(), file_size: None };
+        let payload = frame(message, &mut BytesMut::new()).unwrap();
         assert_eq!(payload.as_ptr(), data.as_ptr());
+    }
+    #[tokio::test]
+    async fn small_messages_go_out_together_and_the_status_comes_after_all_of_them() {
+        let message = |bytes| Ok(GetFileResponse { data: vec![7; bytes].into(), file_size: None });
+        let messages = [message(100), message(100), message(1024 * 1024), message(100), Err(Status::data_loss("gone"))];
+        let mut body = Box::pin(response(futures::stream::iter(messages).boxed()).into_body());
+        let (mut pieces, mut trailers) = (Vec::new(), None);
+        while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            match frame.unwrap().into_data() {
+                Ok(data) => pieces.push(data.len()),
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        let small = PREFIX_BYTES + 2 + 100;
+        assert_eq!(pieces, [2 * small + PREFIX_BYTES + 4, 1024 * 1024, small]);
+        assert_eq!(trailers.unwrap()["grpc-status"], "15");
     }
 }
