@@ -12,7 +12,7 @@ async fn main() -> anyhow::Result<()> {
     let repo = std::env::args_os().nth(1).map_or_else(|| std::env::temp_dir().join("ipfrs-example"), PathBuf::from);
     let mut config = Config::default();
     config.server.port = 0;
-    config.grpc.port = 0;
+    config.grpc.port = Some(0);
     let mut gateway = Gateway::bind(&config, &repo).await?;
     let signals = Signals::listen()?;
     for url in gateway.urls() {

@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 pub fn config(workers: Option<usize>) -> Config {
     let mut config = Config::default();
     config.server.port = 0;
-    config.grpc.port = 0;
+    config.grpc.port = Some(0);
     config.server.workers = workers;
     // Whoever measures is the only client, and has got all that it asked for.
     config.server.shutdown_grace_seconds = 1;

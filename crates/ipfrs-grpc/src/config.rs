@@ -11,17 +11,21 @@ pub struct GrpcConfig {
     pub enabled: bool,
     /// Address or name to listen on. A name is resolved, and each of its addresses is bound.
     pub host: String,
-    /// TCP port; 0 lets the system choose one.
-    pub port: u16,
+    /// TCP port; 0 lets the system choose one. Left out, it is [`Self::DEFAULT_PORT`], and nobody insists on it: where another
+    /// process has that port, the daemon starts without this listener.
+    pub port: Option<u16>,
 }
 
 impl Default for GrpcConfig {
     fn default() -> Self {
-        Self { enabled: true, host: "127.0.0.1".to_owned(), port: 50_051 }
+        Self { enabled: true, host: "127.0.0.1".to_owned(), port: None }
     }
 }
 
 impl GrpcConfig {
+    /// The port that is tried where none is configured, as in the examples of gRPC.
+    pub const DEFAULT_PORT: u16 = 50_051;
+
     /// Checks what the types do not.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::connection::Connections;
-use crate::listen::{Place, listen};
+use crate::listen::{Place, listen, listen_for_grpc};
 use crate::parts::Parts;
 use crate::{Config, ServerConfig};
 
@@ -81,10 +81,7 @@ impl Gateway {
     async fn serve(config: &Config, repo: &Path, parts: Parts) -> Result<Self> {
         let listeners = listen(Place::of_server(&config.server)).await?;
         let addresses = bound(&listeners)?;
-        let grpc_listeners = match config.grpc.enabled {
-            true => listen(Place::of_grpc(&config.grpc, &config.server)).await?,
-            false => Vec::new(),
-        };
+        let grpc_listeners = listen_for_grpc(&config.grpc, &config.server).await?;
         let grpc_addresses = bound(&grpc_listeners)?;
         let port = addresses.first().map_or(config.server.port, SocketAddr::port);
         let lifecycle = Lifecycle::new();

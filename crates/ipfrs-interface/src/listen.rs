@@ -48,7 +48,7 @@ impl<'a> Place<'a> {
     pub(crate) fn of_grpc(config: &'a GrpcConfig, server: &ServerConfig) -> Self {
         Self {
             host: &config.host,
-            port: config.port,
+            port: config.port.unwrap_or(GrpcConfig::DEFAULT_PORT),
             allow_unauthenticated: server.allow_unauthenticated,
             section: "grpc",
             other_host: "[grpc] host",
@@ -82,6 +82,24 @@ pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
         }
     }
     Ok(listeners)
+}
+
+/// Listens for gRPC, where it is served. A port that nobody has chosen may be taken, by another daemon for one: then nobody
+/// listens, and gRPC-Web on the main listener is what there is.
+///
+/// # Errors
+/// As [`listen`].
+pub(crate) async fn listen_for_grpc(config: &GrpcConfig, server: &ServerConfig) -> Result<Vec<TcpListener>> {
+    if !config.enabled {
+        return Ok(Vec::new());
+    }
+    match listen(Place::of_grpc(config, server)).await {
+        Err(error) if error.kind() == ErrorKind::Conflict && config.port.is_none() => {
+            tracing::warn!(%error, "gRPC has no listener of its own");
+            Ok(Vec::new())
+        }
+        listeners => listeners,
+    }
 }
 
 async fn resolve(place: Place<'_>) -> Result<Vec<SocketAddr>> {

@@ -62,7 +62,7 @@ async fn a_port_in_use_is_named() {
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.message().contains(&gateway.port().to_string()), "{error}");
     config.server.port = 0;
-    config.grpc.port = 0;
+    config.grpc.port = Some(0);
     // The failed attempt has let go of the repo.
     drop(Gateway::bind(&config, repo.path()).await.unwrap());
 }

@@ -367,7 +367,7 @@ async fn a_list_that_is_missing_or_broken_keeps_a_gateway_from_starting() {
         }
         let mut config = Config::default();
         config.server.port = 0;
-        config.grpc.port = 0;
+        config.grpc.port = Some(0);
         config.gateway.denylists = vec![name.into()];
         let error = Gateway::bind(&config, repo.path()).await.unwrap_err();
         assert!(error.message().contains(name) && error.message().contains(expected), "{error}");

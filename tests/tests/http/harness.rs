@@ -37,7 +37,7 @@ impl TestGateway {
         let repo = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.server.port = 0;
-        config.grpc.port = 0;
+        config.grpc.port = Some(0);
         change(&mut config);
         let gateway = Gateway::bind_over(&config, repo.path(), Arc::new(engine)).await.unwrap();
         Self { gateway, repo, client: client().build().unwrap() }
@@ -47,7 +47,7 @@ impl TestGateway {
     pub(crate) async fn start_on(repo: TempDir, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         config.server.port = 0;
-        config.grpc.port = 0;
+        config.grpc.port = Some(0);
         change(&mut config);
         let gateway = Gateway::bind(&config, repo.path()).await.unwrap();
         Self { gateway, repo, client: client().build().unwrap() }

@@ -92,10 +92,10 @@ async fn grpc_has_a_port_of_its_own_and_the_same_rules() {
     let running = Running::start(&config()).await;
     let repo = tempfile::tempdir().unwrap();
     let mut taken = config();
-    taken.grpc.port = running.gateway.grpc_addresses()[0].port();
+    let port = running.gateway.grpc_addresses()[0].port();
+    taken.grpc.port = Some(port);
     let error = Gateway::bind(&taken, repo.path()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    let port = taken.grpc.port;
     assert!(error.message().contains(&format!("port {port} on 127.0.0.1 is in use")), "{error}");
     assert!(error.message().contains("--grpc-port or [grpc] port"), "{error}");
     let mut open = config();
@@ -105,6 +105,16 @@ async fn grpc_has_a_port_of_its_own_and_the_same_rules() {
     taken.grpc.enabled = false;
     let gateway = Gateway::bind(&taken, repo.path()).await.unwrap();
     assert!(gateway.grpc_addresses().is_empty());
+}
+
+#[tokio::test]
+async fn a_second_daemon_starts_though_the_port_that_nobody_chose_is_taken() {
+    let mut unchosen = config();
+    unchosen.grpc.port = None;
+    // Whether this one gets the port, or another process has it: it is taken now.
+    let _first = Running::start(&unchosen).await;
+    let second = Running::start(&unchosen).await;
+    assert!(second.gateway.grpc_addresses().is_empty());
 }
 
 #[tokio::test]

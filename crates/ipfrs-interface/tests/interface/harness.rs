@@ -17,7 +17,7 @@ pub(crate) struct Running {
 pub(crate) fn config() -> Config {
     let mut config = Config::default();
     config.server.port = 0;
-    config.grpc.port = 0;
+    config.grpc.port = Some(0);
     config
 }
 
