@@ -103,6 +103,21 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
+fn grpc_has_its_own_port_and_status_names_it() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let message = place.fails(&["gateway", "start", "--port", "0", "--grpc-port", &port]);
+    assert!(message.contains(&format!("port {port} on 127.0.0.1 is in use")), "{message}");
+    assert!(message.contains("--grpc-port"), "{message}");
+    let _daemon = place.start(&[]);
+    let status: serde_json::Value = serde_json::from_str(&place.ok(&["gateway", "status", "--json"])).unwrap();
+    let address = status["grpc"][0].as_str().unwrap();
+    assert!(address.starts_with("127.0.0.1:") && address != "127.0.0.1:50051", "{address}");
+    assert!(place.ok(&["gateway", "status"]).contains(&format!("gRPC: {address}\n")));
+}
+
+#[test]
 fn a_second_process_on_a_repo_learns_who_holds_it() {
     let place = Place::new();
     let daemon = place.start(&[]);
