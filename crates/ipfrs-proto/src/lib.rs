@@ -11,7 +11,7 @@ macro_rules! package {
         $(#[$doc])*
         pub mod $name {
             /// Version 1.
-            #[allow(missing_docs, unused_qualifications, clippy::all, reason = "generated")]
+            #[allow(missing_docs, unused_qualifications, clippy::all, rustdoc::bare_urls, reason = "generated")]
             pub mod v1 {
                 include!(concat!("generated/", $file));
             }

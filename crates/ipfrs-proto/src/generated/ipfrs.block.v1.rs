@@ -48,8 +48,8 @@ pub struct PutBlockRequest {
     /// How it is named; left out: raw, sha2-256, CIDv1.
     #[prost(message, optional, tag = "2")]
     pub options: ::core::option::Option<PutOptions>,
-    /// The content ID that the client expects: where it is given, it says codec and hash, and bytes that do not match it are
-    /// refused with INVALID_ARGUMENT.
+    /// The content ID that the client expects: where it is given, it says codec and hash, and bytes that do not match it
+    /// are refused with INVALID_ARGUMENT.
     #[prost(string, tag = "3")]
     pub cid: ::prost::alloc::string::String,
 }
@@ -255,10 +255,11 @@ pub mod block_service_client {
     /// (https://github.com/multiformats/cid). A block is at most 2 MiB. What is acknowledged is durable.
     ///
     /// Errors: INVALID_ARGUMENT for a malformed CID or option (the BadRequest detail names the field), NOT_FOUND for a block
-    /// that is not in the store (ResourceInfo names it), PERMISSION_DENIED for one that a denylist blocks, RESOURCE_EXHAUSTED
-    /// for what is over a limit and for a full disk, FAILED_PRECONDITION for a store that is open read-only,
-    /// DEADLINE_EXCEEDED for a block that did not come in time, DATA_LOSS for one that is damaged, UNAVAILABLE while the daemon
-    /// drains. Each has an ErrorInfo with the reason (domain "ipfrs") and a RequestInfo; what may be tried again has a RetryInfo.
+    /// that is not in the store (ResourceInfo names it), PERMISSION_DENIED for one that a denylist blocks,
+    /// RESOURCE_EXHAUSTED for what is over a limit and for a full disk, FAILED_PRECONDITION for a store that is open
+    /// read-only, DEADLINE_EXCEEDED for a block that did not come in time, DATA_LOSS for one that is damaged, UNAVAILABLE
+    /// while the daemon drains. Each has an ErrorInfo with the reason (domain "ipfrs") and a RequestInfo; what may be tried
+    /// again has a RetryInfo.
     #[derive(Debug, Clone)]
     pub struct BlockServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -428,8 +429,8 @@ pub mod block_service_client {
                 .insert(GrpcMethod::new("ipfrs.block.v1.BlockService", "DeleteBlock"));
             self.inner.unary(req, path, codec).await
         }
-        /// Many blocks, in the order that was asked; those that are not there are answered as errors in their place, and do not
-        /// end the stream.
+        /// Many blocks, in the order that was asked; those that are not there are answered as errors in their place, and do
+        /// not end the stream.
         pub async fn batch_get_blocks(
             &mut self,
             request: impl tonic::IntoRequest<super::BatchGetBlocksRequest>,
@@ -456,8 +457,9 @@ pub mod block_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Stores what the client streams, at most 50,000 blocks. The one answer at the end lists every block, in order, with its
-        /// content ID or its error; what has a content ID there is durable. Of a stream that breaks off, what was stored stays.
+        /// Stores what the client streams, at most 50,000 blocks. The one answer at the end lists every block, in order, with
+        /// its content ID or its error; what has a content ID there is durable. Of a stream that breaks off, what was stored
+        /// stays.
         pub async fn batch_put_blocks(
             &mut self,
             request: impl tonic::IntoStreamingRequest<
@@ -567,8 +569,8 @@ pub mod block_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// Many blocks, in the order that was asked; those that are not there are answered as errors in their place, and do not
-        /// end the stream.
+        /// Many blocks, in the order that was asked; those that are not there are answered as errors in their place, and do
+        /// not end the stream.
         async fn batch_get_blocks(
             &self,
             request: tonic::Request<super::BatchGetBlocksRequest>,
@@ -576,8 +578,9 @@ pub mod block_service_server {
             tonic::Response<Self::BatchGetBlocksStream>,
             tonic::Status,
         >;
-        /// Stores what the client streams, at most 50,000 blocks. The one answer at the end lists every block, in order, with its
-        /// content ID or its error; what has a content ID there is durable. Of a stream that breaks off, what was stored stays.
+        /// Stores what the client streams, at most 50,000 blocks. The one answer at the end lists every block, in order, with
+        /// its content ID or its error; what has a content ID there is durable. Of a stream that breaks off, what was stored
+        /// stays.
         async fn batch_put_blocks(
             &self,
             request: tonic::Request<tonic::Streaming<super::BatchPutBlocksRequest>>,
@@ -607,10 +610,11 @@ pub mod block_service_server {
     /// (https://github.com/multiformats/cid). A block is at most 2 MiB. What is acknowledged is durable.
     ///
     /// Errors: INVALID_ARGUMENT for a malformed CID or option (the BadRequest detail names the field), NOT_FOUND for a block
-    /// that is not in the store (ResourceInfo names it), PERMISSION_DENIED for one that a denylist blocks, RESOURCE_EXHAUSTED
-    /// for what is over a limit and for a full disk, FAILED_PRECONDITION for a store that is open read-only,
-    /// DEADLINE_EXCEEDED for a block that did not come in time, DATA_LOSS for one that is damaged, UNAVAILABLE while the daemon
-    /// drains. Each has an ErrorInfo with the reason (domain "ipfrs") and a RequestInfo; what may be tried again has a RetryInfo.
+    /// that is not in the store (ResourceInfo names it), PERMISSION_DENIED for one that a denylist blocks,
+    /// RESOURCE_EXHAUSTED for what is over a limit and for a full disk, FAILED_PRECONDITION for a store that is open
+    /// read-only, DEADLINE_EXCEEDED for a block that did not come in time, DATA_LOSS for one that is damaged, UNAVAILABLE
+    /// while the daemon drains. Each has an ErrorInfo with the reason (domain "ipfrs") and a RequestInfo; what may be tried
+    /// again has a RetryInfo.
     #[derive(Debug)]
     pub struct BlockServiceServer<T> {
         inner: Arc<T>,

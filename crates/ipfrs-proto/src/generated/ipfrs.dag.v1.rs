@@ -5,8 +5,8 @@ pub struct GetDagRequest {
     /// `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// Codec of the answer: "dag-json" (the default), "dag-cbor", "dag-pb" or "raw". A whole block in its own codec is given
-    /// as it is.
+    /// Codec of the answer: "dag-json" (the default), "dag-cbor", "dag-pb" or "raw". A whole block in its own codec is
+    /// given as it is.
     #[prost(string, tag = "2")]
     pub output_codec: ::prost::alloc::string::String,
 }

@@ -2,11 +2,12 @@
 /// What AddFile is told before the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FileMetadata {
-    /// Name of the file for `wrap_with_directory`, and of the pin: neither empty, "." nor "..", without slashes, at most 255
-    /// bytes. Left out: none.
+    /// Name of the file for `wrap_with_directory`, and of the pin: neither empty, "." nor "..", without slashes, at most
+    /// 255 bytes. Left out: none.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// How content is cut into blocks: "unixfs-v0-2015" or "unixfs-v1-2025"; left out: `import.profile` of the configuration.
+    /// How content is cut into blocks: "unixfs-v0-2015" or "unixfs-v1-2025"; left out: `import.profile` of the
+    /// configuration.
     #[prost(string, tag = "2")]
     pub profile: ::prost::alloc::string::String,
     /// "size-{bytes}", "rabin-{min}-{avg}-{max}" or "buzhash"; left out: the profile's.
@@ -27,8 +28,8 @@ pub struct FileMetadata {
     /// Multihash name: "sha2-256" (the default), "blake3", "sha2-512" and so on.
     #[prost(string, tag = "8")]
     pub hash: ::prost::alloc::string::String,
-    /// Names the import, so that it can be watched at `/v1/progress/{operation_id}` of the gateway: letters, digits, "-", "\_"
-    /// and ".", at most 128. Left out: one is made.
+    /// Names the import, so that it can be watched at `/v1/progress/{operation_id}` of the gateway: letters, digits, "-",
+    /// "\_" and ".", at most 128. Left out: one is made.
     #[prost(string, tag = "9")]
     pub operation_id: ::prost::alloc::string::String,
 }
@@ -247,8 +248,8 @@ pub mod file_service_client {
     /// Files of any size, directories, and pins.
     ///
     /// A path is `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`. Errors are those of ipfrs.block.v1.BlockService; a
-    /// directory where a file is needed, and the other way round, is INVALID_ARGUMENT for the field `path`, and what is neither
-    /// UNIMPLEMENTED.
+    /// directory where a file is needed, and the other way round, is INVALID_ARGUMENT for the field `path`, and what is
+    /// neither UNIMPLEMENTED.
     #[derive(Debug, Clone)]
     pub struct FileServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -318,8 +319,9 @@ pub mod file_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Adds one file: first a message with its metadata, then its bytes in chunks of any size up to 4 MiB. The answer comes
-        /// once every block of it is durable, and what is to be pinned is. A stream that breaks off adds nothing that is pinned.
+        /// Adds one file: first a message with its metadata, then its bytes in chunks of any size up to 4 MiB. The answer
+        /// comes once every block of it is durable, and what is to be pinned is. A stream that breaks off adds nothing that is
+        /// pinned.
         pub async fn add_file(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::AddFileRequest>,
@@ -484,8 +486,9 @@ pub mod file_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with FileServiceServer.
     #[async_trait]
     pub trait FileService: std::marker::Send + std::marker::Sync + 'static {
-        /// Adds one file: first a message with its metadata, then its bytes in chunks of any size up to 4 MiB. The answer comes
-        /// once every block of it is durable, and what is to be pinned is. A stream that breaks off adds nothing that is pinned.
+        /// Adds one file: first a message with its metadata, then its bytes in chunks of any size up to 4 MiB. The answer
+        /// comes once every block of it is durable, and what is to be pinned is. A stream that breaks off adds nothing that is
+        /// pinned.
         async fn add_file(
             &self,
             request: tonic::Request<tonic::Streaming<super::AddFileRequest>>,
@@ -534,8 +537,8 @@ pub mod file_service_server {
     /// Files of any size, directories, and pins.
     ///
     /// A path is `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`. Errors are those of ipfrs.block.v1.BlockService; a
-    /// directory where a file is needed, and the other way round, is INVALID_ARGUMENT for the field `path`, and what is neither
-    /// UNIMPLEMENTED.
+    /// directory where a file is needed, and the other way round, is INVALID_ARGUMENT for the field `path`, and what is
+    /// neither UNIMPLEMENTED.
     #[derive(Debug)]
     pub struct FileServiceServer<T> {
         inner: Arc<T>,

@@ -129,7 +129,8 @@ pub struct GetTensorInfoRequest {
     /// The file.
     #[prost(string, tag = "1")]
     pub path: ::prost::alloc::string::String,
-    /// The tensor; left out: all, of which there may be so many that the answer is over the 4 MiB that clients take by default.
+    /// The tensor; left out: all, of which there may be so many that the answer is over the 4 MiB that clients take by
+    /// default.
     #[prost(string, optional, tag = "2")]
     pub name: ::core::option::Option<::prost::alloc::string::String>,
 }
@@ -418,11 +419,10 @@ pub mod tensor_service_client {
     use tonic::codegen::http::Uri;
     /// Tensors by name, whole or in slices.
     ///
-    /// `path` leads to a `.safetensors` or `.npy` file: `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`. The tensor of an
-    /// `.npy` file has the name "". Bytes are little-endian, in row-major (C) order. Errors are those of
+    /// `path` leads to a `.safetensors` or `.npy` file: `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`. The tensor of
+    /// an `.npy` file has the name "". Bytes are little-endian, in row-major (C) order. Errors are those of
     /// ipfrs.block.v1.BlockService; a file that is neither of the formats, or whose header contradicts itself, is
-    /// INVALID_ARGUMENT with what is wrong in it; a type or order that is not offered is UNIMPLEMENTED. With
-    /// `tensor.enabled = false` in the configuration every method is UNIMPLEMENTED.
+    /// INVALID_ARGUMENT with what is wrong in it; a type or order that is not offered is UNIMPLEMENTED. With `tensor.enabled  = false` in the configuration every method is UNIMPLEMENTED.
     #[derive(Debug, Clone)]
     pub struct TensorServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -518,9 +518,9 @@ pub mod tensor_service_client {
             self.inner.server_streaming(req, path, codec).await
         }
         /// Stores tensors as one `.safetensors` file: first, where there are any, options; then a message for each tensor that
-        /// describes it; then the bytes of all of them, in the same order, in chunks of any size up to 4 MiB, which need not end
-        /// where tensors do. (The file begins with the descriptions, so that nothing has to be kept until the end.) The answer
-        /// comes once the file is durable, and pinned. A stream that breaks off adds nothing that is pinned.
+        /// describes it; then the bytes of all of them, in the same order, in chunks of any size up to 4 MiB, which need not
+        /// end where tensors do. (The file begins with the descriptions, so that nothing has to be kept until the end.) The
+        /// answer comes once the file is durable, and pinned. A stream that breaks off adds nothing that is pinned.
         pub async fn put_tensor(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::PutTensorRequest>,
@@ -624,8 +624,8 @@ pub mod tensor_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Every tensor of a file, or those that are named, in the order of the file: for each a message that describes it, then
-        /// its bytes.
+        /// Every tensor of a file, or those that are named, in the order of the file: for each a message that describes it,
+        /// then its bytes.
         pub async fn stream_tensors(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamTensorsRequest>,
@@ -679,9 +679,9 @@ pub mod tensor_service_server {
             request: tonic::Request<super::GetTensorRequest>,
         ) -> std::result::Result<tonic::Response<Self::GetTensorStream>, tonic::Status>;
         /// Stores tensors as one `.safetensors` file: first, where there are any, options; then a message for each tensor that
-        /// describes it; then the bytes of all of them, in the same order, in chunks of any size up to 4 MiB, which need not end
-        /// where tensors do. (The file begins with the descriptions, so that nothing has to be kept until the end.) The answer
-        /// comes once the file is durable, and pinned. A stream that breaks off adds nothing that is pinned.
+        /// describes it; then the bytes of all of them, in the same order, in chunks of any size up to 4 MiB, which need not
+        /// end where tensors do. (The file begins with the descriptions, so that nothing has to be kept until the end.) The
+        /// answer comes once the file is durable, and pinned. A stream that breaks off adds nothing that is pinned.
         async fn put_tensor(
             &self,
             request: tonic::Request<tonic::Streaming<super::PutTensorRequest>>,
@@ -719,8 +719,8 @@ pub mod tensor_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// Every tensor of a file, or those that are named, in the order of the file: for each a message that describes it, then
-        /// its bytes.
+        /// Every tensor of a file, or those that are named, in the order of the file: for each a message that describes it,
+        /// then its bytes.
         async fn stream_tensors(
             &self,
             request: tonic::Request<super::StreamTensorsRequest>,
@@ -731,11 +731,10 @@ pub mod tensor_service_server {
     }
     /// Tensors by name, whole or in slices.
     ///
-    /// `path` leads to a `.safetensors` or `.npy` file: `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`. The tensor of an
-    /// `.npy` file has the name "". Bytes are little-endian, in row-major (C) order. Errors are those of
+    /// `path` leads to a `.safetensors` or `.npy` file: `/ipfs/{cid}/...`, `/ipns/{name}/...` or `{cid}/...`. The tensor of
+    /// an `.npy` file has the name "". Bytes are little-endian, in row-major (C) order. Errors are those of
     /// ipfrs.block.v1.BlockService; a file that is neither of the formats, or whose header contradicts itself, is
-    /// INVALID_ARGUMENT with what is wrong in it; a type or order that is not offered is UNIMPLEMENTED. With
-    /// `tensor.enabled = false` in the configuration every method is UNIMPLEMENTED.
+    /// INVALID_ARGUMENT with what is wrong in it; a type or order that is not offered is UNIMPLEMENTED. With `tensor.enabled  = false` in the configuration every method is UNIMPLEMENTED.
     #[derive(Debug)]
     pub struct TensorServiceServer<T> {
         inner: Arc<T>,
