@@ -55,7 +55,11 @@ impl Place {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("IPFRS_")) {
             command.env_remove(name);
         }
-        command.env_remove("RUST_LOG").env("IPFRS_PATH", self.repo()).env("IPFRS_GRPC_PORT", "0").current_dir(self.directory.path());
+        command
+            .env_remove("RUST_LOG")
+            .env("IPFRS_PATH", self.repo())
+            .env("IPFRS_GRPC_PORT", "0")
+            .current_dir(self.directory.path());
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

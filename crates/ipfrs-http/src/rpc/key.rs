@@ -152,7 +152,8 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args, request: R
     let encoding = KeyEncoding::of(&args)?;
     let signature =
         args.text("signature").ok_or_else(|| RpcError::Request("option \"signature\" is required".into()))?;
-    let signature = decode_multibase(signature).ok_or_else(|| Error::invalid("the signature is not in multibase: give it as key/sign did"))?;
+    let signature = decode_multibase(signature)
+        .ok_or_else(|| Error::invalid("the signature is not in multibase: give it as key/sign did"))?;
     let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
     let key = args.text("key").unwrap_or("self");
     let (key, signature_valid) = state.node.verify_message(key, &message, &signature).await?;
