@@ -89,6 +89,23 @@ async fn a_pinned_block_stays() {
 }
 
 #[tokio::test]
+async fn a_block_that_a_denylist_names_is_given_to_nobody() {
+    let gateway = TestGateway::start().await;
+    let cid = stored(&gateway, "blocked").await;
+    let repo = gateway.stop().await;
+    std::fs::write(repo.path().join("list.deny"), format!("/ipfs/{cid}\n")).unwrap();
+    let gateway = TestGateway::start_on(repo, |config| config.gateway.denylists = vec!["list.deny".into()]).await;
+    let mut client = block_client(&gateway);
+    let refused = client.get_block(get(&cid)).await.unwrap_err();
+    assert_failed(&refused, Code::PermissionDenied, "GONE", None);
+    let refused = client.has_block(HasBlockRequest { cid: cid.clone() }).await.unwrap_err();
+    assert_failed(&refused, Code::PermissionDenied, "GONE", None);
+    let mut answers = client.batch_get_blocks(BatchGetBlocksRequest { cids: vec![cid] }).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap().result.unwrap();
+    assert!(matches!(&answer, Got::Error(error) if error.code == Code::PermissionDenied as i32), "{answer:?}");
+}
+
+#[tokio::test]
 async fn a_batch_answers_in_the_order_asked_with_errors_in_their_places() {
     let gateway = TestGateway::start().await;
     let (first, second) = (stored(&gateway, "first").await, stored(&gateway, "second").await);
