@@ -31,7 +31,7 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 pub struct HttpMetrics {
     /// Connections that are open; kept by whoever accepts them.
     pub connections_active: IntGauge,
-    /// Requests that are being answered, in whichever front-end: those that hold a [`Place`] here, and others.
+    /// Requests that are being answered, in whichever front-end: those that hold a place here, and others.
     pub requests_active: IntGauge,
     requests: IntCounterVec,
     duration: HistogramVec,

@@ -24,9 +24,9 @@ pub use gateway::{Gateway, running_url};
 /// What flags of the command line are checked with.
 pub use ipfrs_core::{codec, hash::HashFunction};
 pub use ipfrs_grpc::GrpcConfig;
-pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// How a key leaves the repo: by reading its file, since none goes over HTTP.
 pub use ipfrs_node::export_key;
+pub use ipfrs_node::{Chunker, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// A look at a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
 pub use local::Local;

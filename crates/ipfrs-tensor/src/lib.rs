@@ -1,6 +1,6 @@
 //! Tensors within files: what a file of safetensors or NumPy's `.npy` holds, where the bytes of a slice lie, and the headers of the
 //! formats that they are sent in. Values only: headers come in as bytes that nobody trusts, bytes of tensors are never
-//! touched but by [`stats`].
+//! touched but by [`Stats`].
 
 mod arrow;
 mod catalogue;

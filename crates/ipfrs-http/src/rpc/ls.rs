@@ -58,10 +58,11 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
         {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());
         }
-        let entries = state.node.list(&object, if resolve { usize::MAX } else { 0 }).map_ok(move |entry| match resolve {
-            true => entry,
-            false => Listed { size: 0, ..entry },
-        });
+        let entries =
+            state.node.list(&object, if resolve { usize::MAX } else { 0 }).map_ok(move |entry| match resolve {
+                true => entry,
+                false => Listed { size: 0, ..entry },
+            });
         listings.push((path.clone(), entries.boxed()));
     }
     let (takes_trailers, render) = (args.takes_trailers, args.render);
