@@ -162,8 +162,9 @@ pub(crate) fn shown(name: &str) -> String {
 /// Bytes of a tensor of `shape`.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when they are over 2^64 or no whole number.
-pub(crate) fn bytes_of(dtype: Dtype, shape: &[u64]) -> Result<u64> {
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when they are over 2^64 or no whole number, and for more than [`MAX_RANK`]
+/// dimensions.
+pub fn bytes_of(dtype: Dtype, shape: &[u64]) -> Result<u64> {
     let invalid = |why: String| Error::invalid(format!("shape {shape:?} of {dtype}: {why}"));
     if shape.len() > MAX_RANK {
         return Err(Error::invalid(format!("a shape of {} dimensions is over the limit of {MAX_RANK}", shape.len())));

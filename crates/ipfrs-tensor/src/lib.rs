@@ -12,7 +12,7 @@ mod safetensors;
 mod slice;
 mod stats;
 
-pub use catalogue::{Catalogue, FileFormat, Header, MAX_RANK, PREFIX_BYTES, TensorInfo};
+pub use catalogue::{Catalogue, FileFormat, Header, MAX_RANK, PREFIX_BYTES, TensorInfo, bytes_of as tensor_bytes};
 pub use dtype::Dtype;
 pub use framing::{Framing, TensorFormat};
 pub use plan::{Plan, Run};

@@ -6,7 +6,6 @@ use std::fmt;
 
 use ipfrs_core::{Error, Result};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value, json};
 
 use crate::catalogue::{MAX_RANK, bytes_of, shown};
 use crate::{Dtype, FileFormat, Header, TensorInfo};
@@ -93,14 +92,15 @@ fn check_layout(tensors: &mut [TensorInfo], data: u64, file_bytes: u64) -> Resul
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for shapes without a size in bytes, a name that is taken by the format or
-/// occurs twice; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a type that the format does not have.
+/// occurs twice; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a type that the format does not have;
+/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over [`MAX_HEADER_BYTES`], which would not be read again.
 pub fn head<'a>(
     tensors: impl IntoIterator<Item = (&'a str, Dtype, &'a [u64])>,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<u8>> {
-    let mut entries = Map::new();
+    let mut members = BTreeMap::new();
     if !metadata.is_empty() {
-        entries.insert(METADATA.to_owned(), json!(metadata));
+        members.insert(METADATA, Member::Metadata(metadata));
     }
     let mut end = 0_u64;
     for (name, dtype, shape) in tensors {
@@ -109,19 +109,33 @@ pub fn head<'a>(
         }
         let start = end;
         end = start.checked_add(bytes_of(dtype, shape)?).ok_or_else(|| Error::too_large("more than 2^64 bytes"))?;
-        let entry = json!({ "dtype": dtype.name(), "shape": shape, "data_offsets": [start, end] });
-        if name == METADATA || entries.insert(name.to_owned(), entry).is_some() {
+        let tensor = Member::Tensor { data_offsets: [start, end], dtype: dtype.name(), shape };
+        if name == METADATA || members.insert(name, tensor).is_some() {
             return Err(Error::invalid(format!(
                 "two tensors, or a tensor and the metadata, are named {}",
                 shown(name)
             )));
         }
     }
-    let mut json = Value::Object(entries).to_string().into_bytes();
+    let mut json = serde_json::to_vec(&members)
+        .map_err(|e| Error::internal("the safetensors header could not be written").with_source(e))?;
+    if json.len() as u64 > MAX_HEADER_BYTES {
+        let bytes = json.len();
+        let why = format!("a safetensors header of {bytes} bytes is over the limit of {MAX_HEADER_BYTES}");
+        return Err(Error::too_large(format!("{why}: make several files, or leave out metadata")));
+    }
     json.resize(json.len().next_multiple_of(ALIGNMENT), b' ');
     let mut head = (json.len() as u64).to_le_bytes().to_vec();
     head.append(&mut json);
     Ok(head)
+}
+
+/// A member of the JSON, to be written.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum Member<'a> {
+    Metadata(&'a BTreeMap<String, String>),
+    Tensor { data_offsets: [u64; 2], dtype: &'static str, shape: &'a [u64] },
 }
 
 /// The JSON, as it is written.

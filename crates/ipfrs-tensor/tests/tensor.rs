@@ -55,6 +55,16 @@ fn what_is_written_is_read_by_the_reference_and_by_us_for_every_type() {
 }
 
 #[test]
+fn no_header_is_written_that_would_not_be_read() {
+    // Six bytes of JSON for each of these.
+    let metadata = |bytes: usize| BTreeMap::from([(String::new(), "\u{1}".repeat(bytes))]);
+    let head = safetensors_head([("a", Dtype::U8, &[0][..])], &metadata(2 * 1024 * 1024)).unwrap();
+    assert_eq!(parse(&head).unwrap().metadata(), &metadata(2 * 1024 * 1024));
+    let refused = safetensors_head([("a", Dtype::U8, &[0][..])], &metadata(3 * 1024 * 1024)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::TooLarge);
+}
+
+#[test]
 fn headers_that_contradict_themselves_are_refused_with_the_reason() {
     let entry = |dtype: &str, shape: &str, offsets: &str| {
         format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
-use ipfrs_tensor::{Dtype, TensorInfo, safetensors_head};
+use ipfrs_tensor::{Dtype, TensorInfo, safetensors_head, tensor_bytes};
 use tokio::task::spawn_blocking;
 
 use super::TensorOperation;
@@ -26,20 +26,11 @@ impl NewTensor {
     /// Bytes of its elements.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a tensor of more than 2^64 bytes, or of no whole number of
-    /// them.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a tensor of more than 2^64 bytes, of no whole number of them,
+    /// or of too many dimensions.
     pub fn bytes(&self) -> Result<u64> {
-        // A dimension of 0 makes all of it empty, however large the others are.
-        let elements = match self.shape.contains(&0) {
-            true => Some(0),
-            false => self.shape.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim)),
-        };
-        elements.and_then(|elements| self.dtype.bytes_of(elements)).ok_or_else(|| {
-            let (name, shape, dtype) = (&self.name, &self.shape, self.dtype);
-            Error::invalid(format!(
-                "tensor {name:?}: shape {shape:?} of {dtype} is no whole number of bytes below 2^64"
-            ))
-        })
+        tensor_bytes(self.dtype, &self.shape)
+            .map_err(|e| Error::new(e.kind(), format!("tensor {:?}: {}", self.name, e.message())))
     }
 }
 
@@ -51,7 +42,8 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for names that occur twice, shapes that overflow, and when there
     /// are more or fewer bytes than the tensors have; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a type that the
-    /// format does not have, and where `tensor.enabled` is off; else as [`Node::upload`].
+    /// format does not have, and where `tensor.enabled` is off; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a header over
+    /// the limit; else as [`Node::upload`].
     pub async fn put_tensors<S>(
         &self,
         tensors: Vec<NewTensor>,
