@@ -1,6 +1,7 @@
 //! The one table from errors to gRPC: codes, and the details that go with them (`google.rpc`, as in
 //! <https://google.aip.dev/193>).
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -15,6 +16,11 @@ use crate::request_id;
 const DOMAIN: &str = "ipfrs";
 /// When to try again what may be tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Longest message that is sent. It stands in trailers three times at most, and clients take 8 KiB of those; of many blocks it is
+/// kept until the last of them is answered.
+const MAX_MESSAGE_BYTES: usize = 1_024;
+/// Longer texts are no content IDs.
+const MAX_CID_BYTES: usize = 512;
 
 /// The code of each kind of error.
 pub(crate) fn code(error: &Error) -> Code {
@@ -59,21 +65,23 @@ impl From<Fault> for Status {
         let mut details = ErrorDetails::new();
         let is_its_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported);
         if let Some(field) = field.filter(|_| is_its_fault) {
-            details.add_bad_request_violation(field, error.message());
+            details.add_bad_request_violation(field, cut(error.message()));
         }
         with_details(&error, details)
     }
 }
 
 impl Fault {
-    /// The same for one block among others. `cid` is that of the request; empty where there is none yet.
+    /// The same for one block among others. `cid` is that of the request; empty where there is none yet. What is too long for one
+    /// is not given back.
     pub(crate) fn of_block(self, cid: String) -> BlockError {
         let code = code(&self.error);
         log(&self.error, code);
         let message = match self.field {
-            Some(field) => format!("{field}: {}", self.error.message()),
-            None => self.error.message().to_owned(),
+            Some(field) => format!("{field}: {}", cut(self.error.message())),
+            None => cut(self.error.message()).into_owned(),
         };
+        let cid = if cid.len() > MAX_CID_BYTES { String::new() } else { cid };
         BlockError { cid, code: code.into(), message }
     }
 }
@@ -103,7 +111,15 @@ fn with_details(error: &Error, mut details: ErrorDetails) -> Status {
     if let Some(cid) = error.missing_block() {
         details.set_resource_info("block", cid.to_string(), "", "the block is not in this store");
     }
-    Status::with_error_details(code, error.message(), details)
+    Status::with_error_details(code, cut(error.message()), details)
+}
+
+/// A message as it is sent: the names and paths that it quotes are the client's, and as long as a request may be.
+fn cut(message: &str) -> Cow<'_, str> {
+    if message.len() <= MAX_MESSAGE_BYTES {
+        return Cow::Borrowed(message);
+    }
+    Cow::Owned(format!("{}…", &message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)]))
 }
 
 /// Logs what the operator must see; what a client did wrong is the client's to see.
@@ -112,5 +128,28 @@ fn log(error: &Error, code: Code) {
         let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
         let request_id = request_id::current();
         tracing::error!(kind = %error.kind(), %error, cause, request_id, "a call failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn what_a_client_wrote_comes_back_cut() {
+        let name = "ü".repeat(1024 * 1024);
+        let fault = || in_field("options.codec")(Error::invalid(format!("unknown codec {name}")));
+        let (status, mut trailers) = (Status::from(fault()), HeaderMap::new());
+        status.add_header(&mut trailers).unwrap();
+        assert!(status.message().starts_with("unknown codec ü"), "{status}");
+        let sent: usize = trailers.iter().map(|(key, value)| key.as_str().len() + value.len()).sum();
+        assert!(sent < 8 * 1024, "{sent} bytes of trailers");
+        let block = fault().of_block(name.clone());
+        assert!(block.cid.is_empty() && block.message.starts_with("options.codec: unknown codec ü"));
+        assert!(block.encoded_len() < 2 * MAX_MESSAGE_BYTES);
+        assert_eq!(fault().of_block("bafkqaaa".to_owned()).cid, "bafkqaaa");
     }
 }

@@ -13,6 +13,7 @@ use ipfrs_proto::block::v1::{
     BatchPutBlocksRequest, BatchPutBlocksResponse, PutBlockRequest, PutResult, StreamBlocksRequest,
     StreamBlocksResponse,
 };
+use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Status, Streaming};
 
@@ -26,6 +27,8 @@ const MAX_OPERATIONS: usize = 256;
 const WINDOW_KIB: u32 = 8 * 1024;
 /// Most blocks of one stream of puts, so that its answer is below the 4 MiB that clients take as a rule.
 const MAX_STREAMED_BLOCKS: usize = 50_000;
+/// Most bytes of that answer, which is in memory until the end: errors take more room than content IDs.
+const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Room for blocks of one stream.
 #[derive(Clone)]
@@ -70,7 +73,7 @@ pub(super) async fn put_all(
             })
         }
     });
-    let mut answer = BatchPutBlocksResponse::default();
+    let (mut answer, mut bytes) = (BatchPutBlocksResponse::default(), 0);
     let mut outcomes = std::pin::pin!(puts.try_buffered(MAX_OPERATIONS));
     while let Some(outcome) = outcomes.try_next().await? {
         let result = match outcome {
@@ -81,7 +84,14 @@ pub(super) async fn put_all(
             }
             Err(error) => PutOutcome::Error(error),
         };
-        answer.results.push(PutResult { result: Some(result) });
+        let result = PutResult { result: Some(result) };
+        bytes += result.encoded_len();
+        if bytes > MAX_ANSWER_BYTES {
+            let why =
+                format!("what is to be said of these blocks is over {MAX_ANSWER_BYTES} bytes: send several streams");
+            return Err(error::status(Error::too_large(why)));
+        }
+        answer.results.push(result);
     }
     Ok(answer)
 }
