@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
 use crate::error;
+use crate::inbound::Sent;
 use crate::metrics::{GrpcMetrics, Method};
 use crate::request_id::{self, RequestIds, X_REQUEST_ID};
 
@@ -33,6 +34,8 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 pub(crate) struct Calls {
     pub(crate) metrics: GrpcMetrics,
     pub(crate) ids: RequestIds,
+    /// How long a client may pause in a message that is all it has to send.
+    pub(crate) upload_idle: Duration,
 }
 
 /// The layer around all methods: it gives a call its ID, ends it at its deadline, and counts it when its answer has ended. A
@@ -43,6 +46,8 @@ pub(crate) async fn observe(State(calls): State<Arc<Calls>>, mut request: Reques
     let deadline = timeout(request.headers()).and_then(|time| Instant::now().checked_add(time));
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
     answer_in_kind(request.headers_mut());
+    let patience = end.method.takes_one.then_some(calls.upload_idle);
+    let request = request.map(|body| Body::new(Sent::new(body, patience)));
     let answer = AssertUnwindSafe(request_id::scope(id.clone(), next.run(request))).catch_unwind();
     let answer = match deadline {
         Some(deadline) => timeout_at(deadline, answer).await.unwrap_or_else(|_| Ok(over_time(&id).into_http())),

@@ -1,9 +1,14 @@
 //! What clients stream to us.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::body::Body;
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 use tonic::{Code, Status, Streaming};
 
 use crate::error;
@@ -32,11 +37,83 @@ impl<T> Inbound<T> {
                 Err(Status::cancelled("the client's stream broke off before its end"))
             }
             Ok(message) => message.map_err(error::clarified),
-            Err(_) => {
-                let seconds = self.patience.as_secs();
-                let why = format!("the stream paused for {seconds} s (gateway.upload_idle_seconds) and was given up");
-                Err(error::status(Error::new(ErrorKind::Timeout, why)))
-            }
+            Err(_) => Err(paused(self.patience)),
         }
+    }
+}
+
+fn paused(patience: Duration) -> Status {
+    let seconds = patience.as_secs();
+    let why = format!("the stream paused for {seconds} s (gateway.upload_idle_seconds) and was given up");
+    error::status(Error::new(ErrorKind::Timeout, why))
+}
+
+/// The bytes of a request. A break is an error of no code: tonic takes what it reads as a cancellation for the end of a stream,
+/// and half a file for a whole one. Who owes a message, and pauses for too long, is given up.
+pub(crate) struct Sent {
+    inner: Body,
+    /// `None` where pauses are nobody's business, or [`Inbound`]'s.
+    patience: Option<Duration>,
+    /// Once something had to be waited for.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Sent {
+    pub(crate) fn new(inner: Body, patience: Option<Duration>) -> Self {
+        Self { inner, patience, timer: None }
+    }
+}
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
+            this.timer = None;
+            let broken = |_| Status::unknown("the client's stream broke off before its end");
+            return Poll::Ready(frame.map(|frame| frame.map_err(broken)));
+        }
+        let Some(patience) = this.patience else { return Poll::Pending };
+        ready!(this.timer.get_or_insert_with(|| Box::pin(sleep(patience))).as_mut().poll(cx));
+        Poll::Ready(Some(Err(paused(patience))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use ipfrs_proto::block::v1::GetBlockRequest;
+    use tonic_prost::ProstDecoder;
+
+    use super::*;
+
+    fn messages(body: Body, patience: Option<Duration>) -> Streaming<GetBlockRequest> {
+        Streaming::new_request(ProstDecoder::default(), Body::new(Sent::new(body, patience)), None, None)
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_cancelled_has_not_ended() {
+        let cancelled = Body::from_stream(stream::iter([Err::<Bytes, _>(Status::cancelled("RST_STREAM"))]));
+        let status = messages(cancelled, None).message().await.unwrap_err();
+        assert_eq!(status.code(), Code::Unknown, "{status}");
+        assert!(messages(Body::empty(), None).message().await.unwrap().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_owes_a_message_is_not_waited_for_for_ever() {
+        let silent = || Body::from_stream(stream::pending::<Result<Bytes, Status>>());
+        let status = messages(silent(), Some(Duration::from_secs(30))).message().await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+        assert!(timeout(Duration::from_secs(3_600), messages(silent(), None).message()).await.is_err());
     }
 }

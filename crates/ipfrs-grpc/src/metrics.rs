@@ -26,6 +26,8 @@ pub(crate) struct GrpcMetrics {
 pub(crate) struct Method {
     service: String,
     method: String,
+    /// Whether it takes one message, and no more.
+    pub(crate) takes_one: bool,
     requests: IntCounterVec,
     duration: Histogram,
 }
@@ -43,12 +45,13 @@ impl GrpcMetrics {
         let help = "From a call's head to the end of its answer";
         let options = HistogramOpts::new("ipfrs_grpc_request_duration_seconds", help).buckets(seconds);
         let durations = registered(registry, HistogramVec::new(options, &labels[..2]))?;
-        let of = |service: &str, method: &str| {
+        let of = |service: &str, method: &str, takes_one: bool| {
             // So that the family is there before the first call.
             requests.with_label_values(&[service, method, code_name(Code::Ok)]);
             Arc::new(Method {
                 service: service.to_owned(),
                 method: method.to_owned(),
+                takes_one,
                 requests: requests.clone(),
                 duration: durations.with_label_values(&[service, method]),
             })
@@ -61,12 +64,15 @@ impl GrpcMetrics {
                 for service in &file.service {
                     let name = format!("{}.{}", file.package(), service.name());
                     for method in &service.method {
-                        methods.insert(format!("/{name}/{}", method.name()), of(&name, method.name()));
+                        methods.insert(
+                            format!("/{name}/{}", method.name()),
+                            of(&name, method.name(), !method.client_streaming()),
+                        );
                     }
                 }
             }
         }
-        Ok(Self { methods: Arc::new(methods), unknown: of(UNKNOWN, UNKNOWN) })
+        Ok(Self { methods: Arc::new(methods), unknown: of(UNKNOWN, UNKNOWN, true) })
     }
 
     /// The metrics of the method with this path: `/ipfrs.block.v1.BlockService/GetBlock`.

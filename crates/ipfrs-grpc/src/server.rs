@@ -177,7 +177,7 @@ impl Grpc {
             .add_service(reflected().build_v1().map_err(broken)?)
             // Clients of before 2023 know no other.
             .add_service(reflected().build_v1alpha().map_err(broken)?);
-        let calls = Arc::new(Calls { metrics, ids: RequestIds::new() });
+        let calls = Arc::new(Calls { metrics, ids: RequestIds::new(), upload_idle: limits.upload_idle });
         let router = routes.into_axum_router().layer(from_fn_with_state(calls.clone(), call::observe));
         Ok(Self { router, calls, node: node.clone(), limits })
     }
