@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::{Stream, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{ErrorKind, codec};
-use ipfrs_node::{ContentPath, Node, PutNode};
+use ipfrs_node::{Node, PutNode};
 use ipfrs_proto::dag::v1::dag_service_server::DagService;
 use ipfrs_proto::dag::v1::{
     GetDagRequest, GetDagResponse, GetDagStatsRequest, GetDagStatsResponse, PutDagRequest, PutDagResponse,
@@ -15,6 +15,7 @@ use ipfrs_proto::dag::v1::{
 use tonic::{Request, Response, Status};
 
 use crate::error::{self, Fault, in_field};
+use crate::file::content_path;
 
 /// The service over a node.
 #[derive(Debug, Clone)]
@@ -46,7 +47,7 @@ impl DagService for Dags {
         request: Request<TraverseDagRequest>,
     ) -> Result<Response<Self::TraverseDagStream>, Status> {
         let request = request.into_inner();
-        let path = path(&self.node, &request.path).await?;
+        let path = content_path(&self.node, &request.path).await?;
         let blocks = self.node.traverse_dag(path, request.max_depth).await.map_err(error::status)?;
         let answers = blocks.map_err(error::status).map_ok(move |(block, depth)| {
             let (cid, data) = block.into_parts();
@@ -65,11 +66,6 @@ impl DagService for Dags {
     }
 }
 
-/// The path in the field `path` of a request; a name leads where it leads now.
-pub(crate) async fn path(node: &Node, text: &str) -> Result<ContentPath, Fault> {
-    node.content_path(text).await.map_err(in_field("path"))
-}
-
 /// A codec by name; nothing is the default.
 fn codec_of(field: &'static str, name: &str, default: u64) -> Result<u64, Fault> {
     if name.is_empty() { Ok(default) } else { codec::parse(name).map_err(in_field(field)) }
@@ -77,7 +73,7 @@ fn codec_of(field: &'static str, name: &str, default: u64) -> Result<u64, Fault>
 
 async fn get(node: &Node, request: GetDagRequest) -> Result<GetDagResponse, Fault> {
     let output = codec_of("output_codec", &request.output_codec, codec::DAG_JSON)?;
-    let path = path(node, &request.path).await?;
+    let path = content_path(node, &request.path).await?;
     let found = node.resolve_dag(path.clone()).await?;
     let data = node.get_node(path, output).await?;
     let codec = codec::name(output).map_or_else(|| format!("{output:#x}"), str::to_owned);
@@ -104,7 +100,7 @@ async fn put(node: &Node, request: PutDagRequest) -> Result<PutDagResponse, Faul
 }
 
 async fn resolve(node: &Node, request: ResolvePathRequest) -> Result<ResolvePathResponse, Fault> {
-    let object = node.resolve(path(node, &request.path).await?).await?;
+    let object = node.resolve(content_path(node, &request.path).await?).await?;
     Ok(ResolvePathResponse {
         cid: object.cid.to_string(),
         remainder: object.facts.remainder.join("/"),
@@ -113,7 +109,7 @@ async fn resolve(node: &Node, request: ResolvePathRequest) -> Result<ResolvePath
 }
 
 async fn stats(node: &Node, request: GetDagStatsRequest) -> Result<GetDagStatsResponse, Fault> {
-    let mut stats = node.dag_stats(vec![path(node, &request.path).await?]).await?;
+    let mut stats = node.dag_stats(vec![content_path(node, &request.path).await?]).await?;
     while stats.advance().await? {}
     let counted = stats.dags().first().copied();
     let dag = counted.ok_or_else(|| ipfrs_core::Error::internal("nothing was counted"))?;
