@@ -18,13 +18,13 @@ use http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{Method, Request, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
-use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{Lifecycle, Limit, Node};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{Lifecycle, Node, RequestSlot, RequestSlots};
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
 use ipfrs_proto::dag::v1::dag_service_server::{self, DagService, DagServiceServer};
 use ipfrs_proto::file::v1::file_service_server::{self, FileService, FileServiceServer};
 use ipfrs_proto::tensor::v1::tensor_service_server::{self, TensorService, TensorServiceServer};
-use prometheus::{IntGauge, Registry};
+use prometheus::Registry;
 use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
@@ -128,10 +128,8 @@ fn tensor_service(tensors: Tensors) -> Shortcuts<TensorServiceServer<Tensors>> {
 /// Bounds that this front-end shares with HTTP.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Most requests that are answered at the same time, in all front-ends together.
-    pub max_concurrent_requests: usize,
-    /// Requests that are being answered, in all front-ends together.
-    pub requests_active: IntGauge,
+    /// For requests that are answered at the same time, in all front-ends together.
+    pub slots: RequestSlots,
     /// How long a client may pause in a stream that others wait for.
     pub upload_idle: Duration,
 }
@@ -141,8 +139,7 @@ pub struct Limits {
 pub struct Grpc {
     router: Router,
     calls: Arc<Calls>,
-    node: Node,
-    limits: Limits,
+    slots: RequestSlots,
 }
 
 impl Grpc {
@@ -179,7 +176,7 @@ impl Grpc {
             .add_service(reflected().build_v1alpha().map_err(broken)?);
         let calls = Arc::new(Calls { metrics, ids: RequestIds::new(), upload_idle: limits.upload_idle });
         let router = routes.into_axum_router().layer(from_fn_with_state(calls.clone(), call::observe));
-        Ok(Self { router, calls, node: node.clone(), limits })
+        Ok(Self { router, calls, slots: limits.slots })
     }
 
     /// Answers a request of a listener that is for gRPC alone.
@@ -189,14 +186,14 @@ impl Grpc {
         B::Error: Into<axum::BoxError>,
     {
         if let Some(refusal) = refusal(&request) {
-            return Answering { inner: None, response: Some(refusal), place: None };
+            return Answering { inner: None, response: Some(refusal), slot: None };
         }
         // By health an operator looks at a daemon that is busy.
-        let place = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| Place::take(&self.limits));
-        if matches!(place, Some(None)) {
-            return Answering { inner: None, response: Some(self.too_many(&request)), place: None };
+        let slot = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| self.slots.take());
+        if matches!(slot, Some(None)) {
+            return Answering { inner: None, response: Some(self.too_many(&request)), slot: None };
         }
-        Answering { inner: Some(self.router.clone().call(request)), response: None, place: place.flatten() }
+        Answering { inner: Some(self.router.clone().call(request)), response: None, slot: slot.flatten() }
     }
 
     /// The same services for a listener that others share: as gRPC-Web, over HTTP/1.1 and HTTP/2, and as gRPC over HTTP/2.
@@ -206,11 +203,7 @@ impl Grpc {
     }
 
     fn too_many<B>(&self, request: &Request<B>) -> Response {
-        self.node.count_refusal(Limit::ConcurrentRequests);
-        let most = self.limits.max_concurrent_requests;
-        let what =
-            format!("{most} requests are being answered, the most at the same time (gateway.max_concurrent_requests)");
-        let status = error::status(Error::new(ErrorKind::RateLimited, format!("{what}: try again in a second")));
+        let status = error::status(self.slots.refusal());
         self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
         let mut response = status.into_http::<Body>();
         response.headers_mut().insert(X_REQUEST_ID, self.calls.ids.of(request.headers()));
@@ -245,31 +238,12 @@ fn refusal<B>(request: &Request<B>) -> Option<Response> {
     None
 }
 
-/// A request that is being answered, until its answer has ended.
-#[derive(Debug)]
-struct Place(IntGauge);
-
-impl Place {
-    fn take(limits: &Limits) -> Option<Self> {
-        limits.requests_active.inc();
-        let place = Self(limits.requests_active.clone());
-        let most = i64::try_from(limits.max_concurrent_requests).unwrap_or(i64::MAX);
-        (place.0.get() <= most).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 /// An answer on its way.
 pub struct Answering {
     inner: Option<RouteFuture<Infallible>>,
     /// Where it was ready at once.
     response: Option<Response>,
-    place: Option<Place>,
+    slot: Option<RequestSlot>,
 }
 
 impl Future for Answering {
@@ -279,18 +253,18 @@ impl Future for Answering {
         let this = &mut *self;
         let Some(inner) = &mut this.inner else { return Poll::Ready(Ok(this.response.take().unwrap_or_default())) };
         let response = task::ready!(Pin::new(inner).poll(cx))?;
-        let place = this.place.take();
-        Poll::Ready(Ok(response.map(|inner| Body::new(Placed { inner, _place: place }))))
+        let slot = this.slot.take();
+        Poll::Ready(Ok(response.map(|inner| Body::new(Held { inner, _slot: slot }))))
     }
 }
 
-/// A body that keeps its place.
-struct Placed {
+/// A body that keeps its slot.
+struct Held {
     inner: Body,
-    _place: Option<Place>,
+    _slot: Option<RequestSlot>,
 }
 
-impl HttpBody for Placed {
+impl HttpBody for Held {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -16,7 +16,6 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Limit, Node};
-use prometheus::IntGauge;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use crate::body::broken_off;
@@ -28,40 +27,15 @@ use crate::router::AppState;
 /// Routes by which an operator looks at a daemon that is busy, and stops it.
 const ALWAYS_ANSWERED: [&str; 5] = ["/health", "/health/live", "/health/ready", "/metrics", "/api/v0/shutdown"];
 
-/// Whether requests of a route take a [`Place`].
+/// Whether requests of a route take a [slot](ipfrs_node::RequestSlot). Answers that are ready take none: they hold nothing,
+/// and cost no more than refusing them.
 pub(crate) fn is_counted(endpoint: &str) -> bool {
     !ALWAYS_ANSWERED.contains(&endpoint)
 }
 
-/// A request that is being answered, until its body has ended. Answers that are ready take no place: they hold nothing, and
-/// cost no more than refusing them.
-#[derive(Debug)]
-pub(crate) struct Place(IntGauge);
-
-impl Place {
-    /// One more request, while there are fewer than `gateway.max_concurrent_requests`.
-    pub(crate) fn take(state: &AppState) -> Option<Self> {
-        let active = &state.metrics.requests_active;
-        active.inc();
-        let place = Self(active.clone());
-        let most = i64::try_from(state.config.max_concurrent_requests).unwrap_or(i64::MAX);
-        (place.0.get() <= most).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 /// 429 in the words of the front-end that `endpoint` belongs to.
 pub(crate) fn too_many(state: &AppState, endpoint: &str, id: &HeaderValue) -> Response {
-    state.node.count_refusal(Limit::ConcurrentRequests);
-    let most = state.config.max_concurrent_requests;
-    let what =
-        format!("{most} requests are being answered, the most at the same time (gateway.max_concurrent_requests)");
-    let error = Error::new(ErrorKind::RateLimited, format!("{what}: try again in a second"));
+    let error = state.slots.refusal();
     if endpoint.starts_with("/api/v0") {
         RpcError::Command(error).into_response()
     } else if endpoint.starts_with("/v1") {

@@ -19,7 +19,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use crate::body::{Drained, Observed, Patient};
 use crate::failure;
 use crate::gateway::error_page::{self, Browser};
-use crate::limits::{self, Place};
+use crate::limits;
 use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::router::AppState;
 
@@ -31,8 +31,8 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 pub struct HttpMetrics {
     /// Connections that are open; kept by whoever accepts them.
     pub connections_active: IntGauge,
-    /// Requests that are being answered, in whichever front-end: those that hold a place here, and others.
-    pub requests_active: IntGauge,
+    /// Requests that are being answered, in whichever front-end.
+    pub(crate) requests_active: IntGauge,
     requests: IntCounterVec,
     duration: HistogramVec,
     request_size: HistogramVec,
@@ -193,8 +193,8 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }
-    let place = family.is_counted.then(|| Place::take(state));
-    let mut response = if matches!(place, Some(None)) {
+    let slot = family.is_counted.then(|| state.slots.take());
+    let mut response = if matches!(slot, Some(None)) {
         limits::too_many(state, &family.endpoint, &id)
     } else {
         AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()))
@@ -206,7 +206,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();
     response.map(|body| {
         Body::new(Observed::new(body, move |bytes| {
-            let _until_then = &place;
+            let _until_then = &slot;
             family.response_size.observe(to_f64(bytes));
             family.duration.observe(start.elapsed().as_secs_f64());
         }))

@@ -8,7 +8,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::Node;
+use ipfrs_node::{Node, RequestSlots};
 use prometheus::Registry;
 
 use crate::compression::Compression;
@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) node: Node,
     /// HTTP metrics.
     pub(crate) metrics: HttpMetrics,
+    /// For requests that are answered at the same time.
+    pub(crate) slots: RequestSlots,
     /// The process's one registry, for `/metrics`.
     pub(crate) registry: Registry,
     /// Readiness and shutdown.
@@ -67,6 +69,8 @@ impl Deref for AppState {
 pub struct App {
     /// All routes.
     pub service: Service,
+    /// The slots of requests, which all front-ends share.
+    pub slots: RequestSlots,
     /// The metrics that whoever accepts connections keeps.
     pub metrics: HttpMetrics,
 }
@@ -80,8 +84,10 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     let metrics = HttpMetrics::register(registry)?;
     let max_age = node.config().cache.max_age_seconds;
     let ready = ReadyAnswers::new(&node, &metrics);
+    let slots = RequestSlots::new(&node, metrics.requests_active.clone(), config.gateway.max_concurrent_requests);
     let state = AppState(Arc::new(Shared {
         ready,
+        slots: slots.clone(),
         hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, registry)?,
         node,
@@ -121,7 +127,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         .route("/ipns", any(gateway::handle))
         .route("/ipns/", any(gateway::handle))
         .with_state(state.clone());
-    Ok(App { service: Service { state, router }, metrics })
+    Ok(App { service: Service { state, router }, slots, metrics })
 }
 
 async fn no_such_route(uri: http::Uri) -> GatewayError {

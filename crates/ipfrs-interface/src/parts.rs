@@ -37,11 +37,8 @@ impl Parts {
 
     /// gRPC over the same Node, with the limits of `app`.
     pub(crate) fn grpc(&self, config: &Config, app: &App, lifecycle: &Lifecycle) -> Result<Grpc> {
-        let limits = Limits {
-            max_concurrent_requests: config.gateway.max_concurrent_requests,
-            requests_active: app.metrics.requests_active.clone(),
-            upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds),
-        };
+        let limits =
+            Limits { slots: app.slots.clone(), upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds) };
         Grpc::new(&self.node, limits, lifecycle, &self.registry)
     }
 

@@ -38,8 +38,7 @@ const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 /// Answers a request to such a host. `router` is the daemon's.
 pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mut request: Request) -> Response {
     let arrived = Arrived(Instant::now());
-    let decision =
-        in_place(&state, request.uri().path(), decide(&state, &visit, request.uri(), request.method())).await;
+    let decision = in_slot(&state, request.uri().path(), decide(&state, &visit, request.uri(), request.method())).await;
     let Some(decision) = decision else {
         let family = state.metrics.family(UNMATCHED, request.method());
         let id = state.request_ids.of(request.headers());
@@ -76,13 +75,13 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
 
 /// What is decided about a request. Who has to wait for that, for DNS, is one of those that are answered at the same time;
 /// `None` where there are too many.
-async fn in_place<T>(state: &AppState, path: &str, deciding: impl Future<Output = T>) -> Option<T> {
+async fn in_slot<T>(state: &AppState, path: &str, deciding: impl Future<Output = T>) -> Option<T> {
     let mut deciding = pin!(deciding);
     if let Poll::Ready(decision) = futures::poll!(deciding.as_mut()) {
         return Some(decision);
     }
-    let _place = match limits::is_counted(path) {
-        true => Some(limits::Place::take(state)?),
+    let _slot = match limits::is_counted(path) {
+        true => Some(state.slots.take()?),
         false => None,
     };
     Some(deciding.await)
