@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// What each crate may depend on, of the workspace's own. `core <- ipns, store, tensor, unixfs <- stream <- node <- front-ends
 /// <- interface <- shells`: front-ends know the Node and no store.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("ipfrs-core", &[]),
     ("ipfrs-ipns", &["ipfrs-core"]),
     ("ipfrs-store", &["ipfrs-core"]),
@@ -22,6 +22,8 @@ const ARROWS: [(&str, &[&str]); 12] = [
     // Its listeners use the stream's socket.
     ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-http", "ipfrs-grpc"]),
     ("ipfrs-cli", &["ipfrs-interface"]),
+    // Calls the Node itself, without a front-end between.
+    ("ipfrs-python", &["ipfrs-core", "ipfrs-node", "ipfrs-interface"]),
 ];
 
 /// The workspace's own crates under `crates/`, each with the crates that it depends on outside its tests.

@@ -1,0 +1,187 @@
+"""Types of elements: as safetensors, numpy, ml_dtypes and torch call them, and arrays over bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+from .errors import InvalidInputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy
+    from typing_extensions import TypeAlias
+
+    Array: TypeAlias = numpy.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """One type.
+
+    Attributes:
+        bits: Bits of an element.
+        numpy: Its name for numpy; None where only ml_dtypes has it.
+        extension: Its name in ml_dtypes; None where numpy has it.
+        torch: Its name in torch; None where torch has none.
+    """
+
+    bits: int
+    numpy: Optional[str] = None
+    extension: Optional[str] = None
+    torch: Optional[str] = None
+
+
+# All that safetensors has, in its own order, which is that of files: the last comes first.
+# C128 is numpy's alone.
+DTYPES = {
+    "BOOL": Dtype(8, "|b1", torch="bool"),
+    "F4": Dtype(4, extension="float4_e2m1fn", torch="float4_e2m1fn_x2"),
+    "F6_E2M3": Dtype(6, extension="float6_e2m3fn"),
+    "F6_E3M2": Dtype(6, extension="float6_e3m2fn"),
+    "U8": Dtype(8, "|u1", torch="uint8"),
+    "I8": Dtype(8, "|i1", torch="int8"),
+    "F8_E5M2": Dtype(8, extension="float8_e5m2", torch="float8_e5m2"),
+    "F8_E4M3": Dtype(8, extension="float8_e4m3fn", torch="float8_e4m3fn"),
+    "F8_E8M0": Dtype(8, extension="float8_e8m0fnu", torch="float8_e8m0fnu"),
+    "F8_E4M3FNUZ": Dtype(8, extension="float8_e4m3fnuz", torch="float8_e4m3fnuz"),
+    "F8_E5M2FNUZ": Dtype(8, extension="float8_e5m2fnuz", torch="float8_e5m2fnuz"),
+    "I16": Dtype(16, "<i2", torch="int16"),
+    "U16": Dtype(16, "<u2", torch="uint16"),
+    "F16": Dtype(16, "<f2", torch="float16"),
+    "BF16": Dtype(16, extension="bfloat16", torch="bfloat16"),
+    "I32": Dtype(32, "<i4", torch="int32"),
+    "U32": Dtype(32, "<u4", torch="uint32"),
+    "F32": Dtype(32, "<f4", torch="float32"),
+    "C64": Dtype(64, "<c8", torch="complex64"),
+    "F64": Dtype(64, "<f8", torch="float64"),
+    "I64": Dtype(64, "<i8", torch="int64"),
+    "U64": Dtype(64, "<u8", torch="uint64"),
+    "C128": Dtype(128, "<c16", torch="complex128"),
+}
+RANK = {name: rank for rank, name in enumerate(DTYPES)}
+_BY_EXTENSION = {dtype.extension: name for name, dtype in DTYPES.items() if dtype.extension}
+_BY_NUMPY = {dtype.numpy: name for name, dtype in DTYPES.items() if dtype.numpy}
+
+
+def known(name: str) -> Dtype:
+    """The type of this name, or an error that names those that are known."""
+    try:
+        return DTYPES[name]
+    except KeyError:
+        raise UnsupportedError(f"unknown dtype {name!r}: known are {', '.join(DTYPES)}") from None
+
+
+def itemsize(name: str) -> int:
+    """Bytes of an element; 1 where that is less."""
+    return max(known(name).bits // 8, 1)
+
+
+def numpy_dtype(name: str) -> numpy.dtype[Any]:
+    """The type as numpy has it, if need be by ml_dtypes."""
+    import numpy
+
+    dtype = known(name)
+    if dtype.extension is None:
+        return numpy.dtype(dtype.numpy)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise ImportError(
+            f"numpy itself has no type for {name}: install the package ml_dtypes (pip install ml_dtypes)",
+            name="ml_dtypes",
+        ) from None
+    found = getattr(ml_dtypes, dtype.extension, None)
+    if found is None:
+        raise ImportError(
+            f"ml_dtypes {ml_dtypes.__version__} has no type for {name}: install a newer one "
+            "(pip install --upgrade ml_dtypes)",
+            name="ml_dtypes",
+        )
+    return numpy.dtype(found)
+
+
+def name_of(dtype: numpy.dtype[Any]) -> str:
+    """What safetensors calls a type of numpy or ml_dtypes.
+
+    Raises:
+        InvalidInputError: It has none for it.
+    """
+    # Types of ml_dtypes are of kind V or f, with a name that is none of numpy's.
+    found = _BY_EXTENSION.get(dtype.name)
+    if found is None:
+        found = _BY_NUMPY.get(dtype.newbyteorder("<").str)
+    if found is None or found == "C128":
+        raise InvalidInputError(f"safetensors has no type for arrays of {dtype}: convert it with astype")
+    return found
+
+
+def array(name: str, shape: tuple[int, ...], data: memoryview | Array) -> Array:
+    """An array over these bytes, writable if they are; one of its own for elements of less than a byte."""
+    import numpy
+
+    dtype = numpy_dtype(name)
+    if known(name).bits < 8:
+        found = _unpacked(numpy.frombuffer(data, numpy.uint8), known(name).bits).view(dtype)
+        found.flags.writeable = not memoryview(data).readonly
+        return found.reshape(shape)
+    if memoryview(data).nbytes == 0:
+        found = numpy.empty(shape, dtype)
+        found.flags.writeable = not memoryview(data).readonly
+        return found
+    return numpy.frombuffer(data, dtype).reshape(shape)
+
+
+def writable_array(name: str, shape: tuple[int, ...], data: Array) -> Array:
+    """An array over bytes that are ours."""
+    return array(name, shape, data)
+
+
+def _unpacked(packed: Array, bits: int) -> Array:
+    """Elements of less than a byte, the lowest bits first, as one byte each."""
+    import numpy
+
+    if bits == 4:
+        return numpy.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)
+    # Four elements of 6 bits in three bytes.
+    low, middle, high = packed.reshape(-1, 3).T
+    four = [low & 63, (low >> 6 | middle << 2) & 63, (middle >> 4 | high << 4) & 63, high >> 2]
+    return numpy.stack(four, axis=-1).reshape(-1)
+
+
+def packed(elements: Array, bits: int) -> Array:
+    """The reverse of what :func:`array` does with elements of less than a byte."""
+    import numpy
+
+    codes = elements.reshape(-1).view(numpy.uint8)
+    if bits == 4:
+        low, high = codes.reshape(-1, 2).T
+        joined: Array = low & 15 | high << 4
+        return joined
+    a, b, c, d = (codes.reshape(-1, 4) & 63).T
+    return numpy.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], axis=-1).reshape(-1)
+
+
+def integers(name: str, data: Array) -> Array:
+    """The elements as integers of the same size in one dimension: what every DLPack consumer takes."""
+    size = min(itemsize(name), 8)
+    return data.view({1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}[size])
+
+
+def torch_tensor(name: str, shape: tuple[int, ...], data: Array) -> Any:
+    """A torch tensor over bytes that are ours, by DLPack. F4 stays packed, two elements to each of torch's."""
+    import torch
+
+    dtype = known(name).torch
+    found = dtype and getattr(torch, dtype, None)
+    if found is None:
+        raise UnsupportedError(f"torch {torch.__version__} has no type for {name}: load it with framework='numpy'")
+    if name == "F4" and shape and shape[-1] % 2 == 0:
+        shape = (*shape[:-1], shape[-1] // 2)
+    elif name == "F4":
+        raise UnsupportedError(f"torch packs F4 along the last dimension, which is odd in {shape}: load it with numpy")
+    if not data.size:
+        return torch.empty(shape, dtype=found)
+    from_dlpack: Callable[[Array], Any] = torch.from_dlpack
+    return from_dlpack(integers(name, data)).view(found).reshape(shape)

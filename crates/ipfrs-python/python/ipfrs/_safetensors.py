@@ -1,0 +1,159 @@
+"""Writing safetensors files, as the bytes that the package ``safetensors`` writes.
+
+https://github.com/huggingface/safetensors#format
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from . import _dtypes
+from .errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import numpy
+    from typing_extensions import TypeAlias
+
+    Array: TypeAlias = numpy.ndarray[Any, Any]
+
+# What is handed over at once, and most that is copied of an array that does not lie in order.
+_PIECE_BYTES = 1024 * 1024
+_ALIGNMENT = 8
+_METADATA = "__metadata__"
+
+
+def safetensors_pieces(
+    tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """The bytes of a safetensors file in pieces, ready to be added.
+
+    Everything is checked before this returns. Nothing is copied but what does not lie in order:
+    arrays that are not contiguous or not little-endian, a piece at a time.
+
+    Args:
+        tensors: Arrays by name: of numpy, of ml_dtypes, torch tensors, or what numpy makes an array of.
+        metadata: Texts by name, for the file's header.
+
+    Raises:
+        InvalidInputError: A name, a type or a text that safetensors does not have; it is named.
+    """
+    taken = sorted((_Tensor.of(name, value) for name, value in tensors.items()), key=_Tensor.place)
+    return _pieces(_head(taken, metadata or {}), taken)
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    array: Array
+
+    @classmethod
+    def of(cls, name: object, value: Any) -> _Tensor:
+        import numpy
+
+        if not isinstance(name, str):
+            raise InvalidInputError(f"names of tensors are str, not {type(name).__name__}: {name!r}")
+        if name == _METADATA:
+            raise InvalidInputError(f"no tensor can be named {name}: safetensors needs it for the metadata")
+        _checked(name, "the name of a tensor")
+        if type(value).__module__.partition(".")[0] == "torch":
+            return cls._of_torch(name, value)
+        array = numpy.asarray(value)
+        try:
+            dtype = _dtypes.name_of(array.dtype)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"tensor {name!r}: {error}") from None
+        bits = _dtypes.known(dtype).bits
+        if array.size * bits % 8:
+            raise InvalidInputError(
+                f"tensor {name!r}: {array.size} elements of {bits} bits are no whole number of bytes"
+            )
+        return cls(name, dtype, array.shape, array.size * bits // 8, array)
+
+    @classmethod
+    def _of_torch(cls, name: str, value: Any) -> _Tensor:
+        """A tensor of torch, by its bytes: numpy has not all of torch's types."""
+        import torch
+
+        called = str(value.dtype).partition(".")[2]
+        dtype = next((known for known, dtype in _dtypes.DTYPES.items() if dtype.torch == called), "C128")
+        if dtype == "C128":
+            raise InvalidInputError(f"tensor {name!r}: safetensors has no type for {value.dtype}: convert it first")
+        shape = tuple(value.shape)
+        if dtype == "F4":
+            shape = (*shape[:-1], 2 * shape[-1])
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        array = flat.view(torch.uint8).numpy()
+        return cls(name, dtype, shape, array.nbytes, array)
+
+    def place(self) -> tuple[int, str]:
+        """Where it stands among the others: as the package sorts them, the largest elements first."""
+        return -_dtypes.RANK[self.dtype], self.name
+
+    def pieces(self) -> Iterator[memoryview]:
+        """Its bytes in order."""
+        import numpy
+
+        bits = _dtypes.known(self.dtype).bits
+        array = self.array
+        if array.nbytes == 0:
+            return
+        if bits < 8 and array.nbytes != self.nbytes:
+            array = _dtypes.packed(numpy.ascontiguousarray(array), bits)
+        if array.flags.c_contiguous and array.dtype.byteorder != ">":
+            whole = memoryview(array.reshape(-1).view(numpy.uint8))
+            for start in range(0, len(whole), _PIECE_BYTES):
+                yield whole[start : start + _PIECE_BYTES]
+            return
+        if array.dtype.kind == "V" or _dtypes.known(self.dtype).extension:
+            # Types of ml_dtypes are moved as what has the same size.
+            array = array.view(f"u{array.itemsize}")
+        moved = numpy.nditer(
+            array,
+            flags=["external_loop", "buffered"],
+            op_dtypes=[array.dtype.newbyteorder("<")],
+            casting="equiv",
+            order="C",
+            buffersize=_PIECE_BYTES // array.itemsize,
+        )
+        for piece in moved:
+            # The buffer is used again for the next piece, which is asked for when this one was taken.
+            yield memoryview(numpy.ascontiguousarray(piece).view(numpy.uint8).copy())
+
+
+def _checked(text: object, what: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidInputError(f"{what} is a str, not {type(text).__name__}: {text!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{what} is no valid Unicode: {text!r}") from None
+    return text
+
+
+def _head(tensors: list[_Tensor], metadata: Mapping[str, str]) -> bytes:
+    members: dict[str, Any] = {}
+    if metadata:
+        # The package writes them in any order; one order makes the same file of the same content.
+        named = sorted((_checked(name, "the name of metadata"), text) for name, text in metadata.items())
+        members[_METADATA] = {name: _checked(text, f"metadata {name!r}") for name, text in named}
+    end = 0
+    for tensor in tensors:
+        offsets = [end, end + tensor.nbytes]
+        members[tensor.name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": offsets}
+        end += tensor.nbytes
+    text = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return struct.pack("<Q", len(text)) + text
+
+
+def _pieces(head: bytes, tensors: list[_Tensor]) -> Iterator[bytes | memoryview]:
+    yield head
+    for tensor in tensors:
+        yield from tensor.pieces()

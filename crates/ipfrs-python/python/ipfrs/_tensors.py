@@ -1,0 +1,238 @@
+"""Tensors as arrays: slices, types of elements, whole models, and writing safetensors files.
+
+What has to ask the backend is written once for blocking and asynchronous classes, as a generator
+that yields what a method of the backend gave: :func:`run` hands that back as it is,
+:func:`run_async` awaits it first.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
+
+from . import _dtypes
+from ._safetensors import safetensors_pieces
+from ._values import TensorFile, TensorInfo
+from .errors import InvalidInputError, IpfrsError, NotFoundError
+
+if TYPE_CHECKING:
+    from types import EllipsisType
+
+    import numpy
+    from typing_extensions import TypeAlias
+
+    from ._native import Backend
+
+    Part: TypeAlias = Union[int, slice, EllipsisType, None]
+    Key: TypeAlias = Union[str, Part, tuple[Part, ...]]
+    Array: TypeAlias = numpy.ndarray[Any, Any]
+
+__all__ = ["load_tensors", "run", "run_async", "safetensors_pieces", "tensor", "tensors"]
+
+T = TypeVar("T")
+Steps = Generator[Any, Any, T]
+
+# Tensors that lie side by side are read together while they have at most this many bytes: a model
+# of a thousand small tensors is a few reads, and an array that is kept keeps at most this alive.
+_GROUP_BYTES = 4 * 1024 * 1024
+_MAX_INT64 = 2**63 - 1
+
+
+def run(steps: Steps[T]) -> T:
+    """Takes the steps of a blocking backend."""
+    try:
+        value = next(steps)
+        while True:
+            value = steps.send(value)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def run_async(steps: Steps[T]) -> T:
+    """Takes the steps of an asynchronous backend."""
+    try:
+        wanted: Awaitable[Any] = next(steps)
+        while True:
+            try:
+                value = await wanted
+            except BaseException as error:
+                wanted = steps.throw(error)
+            else:
+                wanted = steps.send(value)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def tensors(backend: Backend, path: str) -> Steps[TensorFile]:
+    """All tensors of a file, and what the file says of itself."""
+    cid, form, metadata, infos = yield backend.tensors(path)
+    found = tuple(TensorInfo(name, dtype, tuple(shape), nbytes, offset) for name, dtype, shape, nbytes, offset in infos)
+    return TensorFile(cid, form, metadata, found)
+
+
+def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Array]:
+    """A tensor or a slice of it as a read-only array.
+
+    The array lies over the bytes as they came, and in the process over the mapped block where one
+    holds them all: nothing is copied there, and elements may lie at addresses that are no multiple
+    of their size, which numpy reads as any other.
+    """
+    wanted = Selection.of(key)
+    dtype, shape, data = yield backend.tensor(path, name, wanted.text)
+    array = _dtypes.array(dtype, tuple(shape), data)
+    return array if wanted.view is None else array[wanted.view]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is asked of a tensor.
+
+    Attributes:
+        text: The slice that is fetched.
+        view: The index that makes the result of what is fetched; None where that is the result.
+    """
+
+    text: str
+    view: Optional[tuple[Union[slice, EllipsisType, None], ...]]
+
+    @classmethod
+    def of(cls, key: Key) -> Selection:
+        """What ``array[key]`` takes; None takes everything, a text is taken as it is.
+
+        Raises:
+            InvalidInputError: `key` is neither integers, slices, ``...`` nor None.
+        """
+        if key is None or isinstance(key, str):
+            return cls(key or "", None)
+        parts = [_part(part) for part in (key if isinstance(key, tuple) else (key,))]
+        text = ",".join(part.text for part in parts if part.text)
+        view = tuple(part.view for part in parts if part.stays)
+        is_as_fetched = all(part is Ellipsis or part == slice(None) for part in view)
+        return cls(text, None if is_as_fetched else view)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of a key: what is fetched, and the index of what is fetched if its dimension stays."""
+
+    text: str
+    view: Union[slice, EllipsisType, None] = None
+    stays: bool = True
+
+
+def _part(part: object) -> _Part:
+    if part is None:
+        return _Part("", None)
+    if part is Ellipsis:
+        return _Part("...", Ellipsis)
+    if isinstance(part, slice):
+        step = 1 if part.step is None else _integer(part.step)
+        start = None if part.start is None else _integer(part.start)
+        stop = None if part.stop is None else _integer(part.stop)
+        if step == 0:
+            raise InvalidInputError("a slice has a step of 0: steps are not 0")
+        if step < 0:
+            return _backwards(start, stop, step)
+        return _Part(_range(start, stop, step), slice(None))
+    if isinstance(part, bool):
+        raise InvalidInputError("a slice of a tensor has no booleans: index the result")
+    return _Part(str(_integer(part)), stays=False)
+
+
+def _backwards(start: int | None, stop: int | None, step: int) -> _Part:
+    """A range with a negative step: it is fetched forwards, and looked at from its end.
+
+    The last element that is fetched is the first of the result, so that no length has to be known.
+    """
+    if stop == -1:
+        # Behind the last element there is none to begin with.
+        return _Part("0:0", slice(None))
+    first = None if stop is None else stop + 1
+    end = None if start is None or start == -1 else start + 1
+    return _Part(_range(first, end, 1), slice(None, None, step))
+
+
+def _range(start: int | None, stop: int | None, step: int) -> str:
+    text = f"{'' if start is None else start}:{'' if stop is None else stop}"
+    return text if step == 1 else f"{text}:{step}"
+
+
+def _integer(number: object) -> int:
+    """The number, within the bounds that tensors cannot reach."""
+    try:
+        value = operator.index(number)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidInputError(
+            f"{type(number).__name__} is no part of a slice: give integers, slices, ... or None for the "
+            "dimensions, and index the result with arrays"
+        ) from None
+    return max(-_MAX_INT64, min(value, _MAX_INT64 - 1))
+
+
+def load_tensors(
+    backend: Backend, path: str, names: Iterable[str] | None = None, framework: str = "numpy"
+) -> Steps[dict[str, Any]]:
+    """All tensors of a file, or those that are named, each in memory of its own or of its neighbours'.
+
+    Bytes go straight to where they stay: there is no second copy of anything, at any time.
+    """
+    if framework not in ("numpy", "torch"):
+        raise InvalidInputError(f"unknown framework {framework!r}: known are 'numpy' and 'torch'")
+    finished = _dtypes.writable_array if framework == "numpy" else _dtypes.torch_tensor
+    file = yield from tensors(backend, path)
+    wanted = _named(file, names)
+    loaded: dict[str, Any] = {}
+    for group in _groups(wanted.values()):
+        data = yield from _read(backend, file.cid, group)
+        for info in group:
+            start = info.offset - group[0].offset
+            loaded[info.name] = finished(info.dtype, info.shape, data[start : start + info.nbytes])
+    return {name: loaded[name] for name in wanted}
+
+
+def _named(file: TensorFile, names: Iterable[str] | None) -> dict[str, TensorInfo]:
+    by_name = {info.name: info for info in file.tensors}
+    if names is None:
+        return by_name
+    if isinstance(names, str):
+        raise InvalidInputError(f"names are a list of names: give [{names!r}]")
+    wanted = dict.fromkeys(names)
+    for name in wanted:
+        if name not in by_name:
+            raise NotFoundError(f"no tensor named {name!r} among the {len(by_name)} of {file.cid}")
+    return {name: by_name[name] for name in wanted}
+
+
+def _groups(wanted: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
+    """Tensors that are read together: neighbours, whose elements lie at multiples of their size."""
+    group: list[TensorInfo] = []
+    end = 0
+    for info in sorted(wanted, key=lambda info: (info.offset, info.nbytes)):
+        if group:
+            start = group[0].offset
+            is_aligned = (info.offset - start) % _dtypes.itemsize(info.dtype) == 0
+            if info.offset != end or not is_aligned or info.offset + info.nbytes - start > _GROUP_BYTES:
+                yield group
+                group = []
+        group.append(info)
+        end = info.offset + info.nbytes
+    if group:
+        yield group
+
+
+def _read(backend: Backend, cid: str, group: list[TensorInfo]) -> Steps[Array]:
+    import numpy
+
+    start = group[0].offset
+    data = numpy.empty(group[-1].offset + group[-1].nbytes - start, numpy.uint8)
+    rest = memoryview(data)
+    while rest.nbytes:
+        count = yield backend.readinto(cid, rest, start)
+        if count == 0:
+            raise IpfrsError(f"{cid} ends at byte {start}, before tensor {group[-1].name!r} does")
+        rest, start = rest[count:], start + count
+    return data

@@ -1,0 +1,103 @@
+"""Writes configurations as TOML: ``tomllib`` only reads, and this needs no dependency."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+_BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+_MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
+
+
+def document(sections: Mapping[str, object]) -> str:
+    """The TOML text of a mapping of sections, each a mapping of keys.
+
+    Args:
+        sections: For instance ``{"server": {"port": 0}}``. Values are those that TOML has: str,
+            bool, int, float, dates and times, and lists and mappings of these. Paths are written
+            as strings.
+
+    Returns:
+        Text that reads back as the same values.
+
+    Raises:
+        TypeError: A value is none that TOML has, or a section is no mapping; the message names it.
+        ValueError: An integer has more than 64 bits, or a text is no valid Unicode.
+    """
+    return "".join(_section(name, keys) for name, keys in sections.items())
+
+
+def _section(name: str, keys: object) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a section is a str, not {type(name).__name__}: {name!r}")
+    if not isinstance(keys, Mapping):
+        raise TypeError(
+            f"{name} is a section: give it as a mapping of its keys, such as "
+            f"{name}={{...}}, not {type(keys).__name__}"
+        )
+    lines = [f"{_key(key, name)} = {_value(value, f'{name}.{key}')}\n" for key, value in keys.items()]
+    return f"[{_key(name, name)}]\n{''.join(lines)}"
+
+
+def _key(key: object, where: str) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"keys of {where} are str, not {type(key).__name__}: {key!r}")
+    return key if key and _BARE.issuperset(key) else _string(key)
+
+
+def _string(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text!r} cannot be written as TOML: it is no valid Unicode") from error
+    return f'"{"".join(_escaped(text))}"'
+
+
+def _escaped(text: str) -> Iterator[str]:
+    for char in text:
+        if char in _ESCAPES:
+            yield _ESCAPES[char]
+        elif ord(char) < 0x20 or ord(char) == 0x7F:
+            yield f"\\u{ord(char):04x}"
+        else:
+            yield char
+
+
+def _value(value: object, where: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        if not _MIN_INT <= value <= _MAX_INT:
+            raise ValueError(f"{where} is {value}: integers of TOML have 64 bits")
+        return str(int(value))
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, os.PathLike):
+        return _value(os.fsdecode(value), where)
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        pairs = (f"{_key(k, where)} = {_value(v, f'{where}.{k}')}" for k, v in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
+        items = (_value(item, f"{where}[{at}]") for at, item in enumerate(value))
+        return f"[{', '.join(items)}]"
+    raise TypeError(
+        f"{where} is {'None: leave it out for its default' if value is None else type(value).__name__}"
+        ": TOML has str, bool, int, float, dates, lists and mappings"
+    )
+
+
+def _float(value: float) -> str:
+    if math.isnan(value):
+        return "nan"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    text = repr(value)
+    # TOML wants digits on both sides of a point, or none: "1e+16" is fine as it is.
+    return text

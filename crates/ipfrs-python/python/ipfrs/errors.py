@@ -1,0 +1,176 @@
+"""What goes wrong, by kind: each error of ipfrs is an :class:`IpfrsError` and a fitting built-in exception at the same time.
+
+``except KeyError`` catches a block that is not there, ``except OSError`` what the machine refused. ``error.kind`` is the
+stable, lower-case code that the daemon's errors have too.
+"""
+
+from __future__ import annotations
+
+import builtins
+
+__all__ = [
+    "ClosedError",
+    "ConflictError",
+    "CorruptError",
+    "ForbiddenError",
+    "ForkedError",
+    "GoneError",
+    "InternalError",
+    "InvalidInputError",
+    "IpfrsError",
+    "LegalReasonsError",
+    "NoSpaceError",
+    "NotFoundError",
+    "RateLimitedError",
+    "TimeoutError",
+    "TooLargeError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnresolvableError",
+    "UnsupportedError",
+]
+
+
+class IpfrsError(Exception):
+    """Anything that ipfrs reports. ``str(error)`` says what was wrong with which thing, and what to do about it."""
+
+    kind: str = "internal"
+    """The stable code of what went wrong, such as ``"not_found"``."""
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument, OSError its number: the message alone is what a person can read.
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+
+
+class NotFoundError(IpfrsError, KeyError):
+    """The named block, path or resource is not here."""
+
+    kind = "not_found"
+
+
+class UnresolvableError(IpfrsError, LookupError):
+    """A name leads to no content: it has no valid record and no DNSLink."""
+
+    kind = "unresolvable"
+
+
+class InvalidInputError(IpfrsError, ValueError):
+    """The call is malformed; the same call will fail again."""
+
+    kind = "invalid_input"
+
+
+class UnsupportedError(IpfrsError, ValueError):
+    """Well-formed, but asks for something that is not done here."""
+
+    kind = "unsupported"
+
+
+class TooLargeError(IpfrsError, ValueError):
+    """Over one of the limits, which the message names."""
+
+    kind = "too_large"
+
+
+class UnauthenticatedError(IpfrsError, PermissionError):
+    """No credentials, or wrong ones."""
+
+    kind = "unauthenticated"
+
+
+class ForbiddenError(IpfrsError, PermissionError):
+    """The caller is known and not allowed, or the repo is open read-only."""
+
+    kind = "forbidden"
+
+
+class RateLimitedError(IpfrsError, OSError):
+    """Too many requests; try again later."""
+
+    kind = "rate_limited"
+
+
+class ConflictError(IpfrsError, RuntimeError):
+    """The state of the resource does not allow the call: a block is pinned, a repo is in use."""
+
+    kind = "conflict"
+
+
+class GoneError(IpfrsError, KeyError):
+    """Was here and will not come back."""
+
+    kind = "gone"
+
+
+class LegalReasonsError(IpfrsError, PermissionError):
+    """Is not given out for legal reasons."""
+
+    kind = "legal_reasons"
+
+
+class TimeoutError(IpfrsError, builtins.TimeoutError):
+    """The operation did not end in its time."""
+
+    kind = "timeout"
+
+
+class UnavailableError(IpfrsError, ConnectionError):
+    """A part that is needed, such as the daemon, is not there now; try again later."""
+
+    kind = "unavailable"
+
+
+class CorruptError(IpfrsError, OSError):
+    """Stored or received bytes are not what their content ID says."""
+
+    kind = "corrupt"
+
+
+class NoSpaceError(IpfrsError, OSError):
+    """The disk is full."""
+
+    kind = "no_space"
+
+
+class InternalError(IpfrsError, OSError):
+    """A defect, or a failure of the machine."""
+
+    kind = "internal"
+
+
+class ClosedError(IpfrsError, ValueError):
+    """It was closed before; as with a closed file."""
+
+    kind = "closed"
+
+
+class ForkedError(IpfrsError, RuntimeError):
+    """The process was forked after ``import ipfrs``: threads and locks stay with the parent."""
+
+    kind = "forked"
+
+
+BY_KIND: dict[str, type[IpfrsError]] = {
+    error.kind: error
+    for error in (
+        NotFoundError,
+        UnresolvableError,
+        InvalidInputError,
+        UnsupportedError,
+        TooLargeError,
+        UnauthenticatedError,
+        ForbiddenError,
+        RateLimitedError,
+        ConflictError,
+        GoneError,
+        LegalReasonsError,
+        TimeoutError,
+        UnavailableError,
+        CorruptError,
+        NoSpaceError,
+        InternalError,
+        ClosedError,
+        ForkedError,
+    )
+}
+"""The class of each kind."""

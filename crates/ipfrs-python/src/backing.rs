@@ -1,0 +1,282 @@
+//! What [`Backend`](crate::backend::Backend) stands on: the node in the process, or a daemon, in types of Rust.
+//!
+//! Content IDs go in and out as text. A path is `CID[/a/b]`, `/ipfs/...`, `/ipns/...`, `ipfs://...` or `ipns://...`. Kinds of
+//! errors are those that the daemon answers with, so that both behave alike.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use ipfrs_core::Result;
+
+/// Bytes on their way, in pieces of at most some megabytes. An error ends them.
+pub(crate) type Pieces = BoxStream<'static, Result<Bytes>>;
+
+/// How the content ID of a block is made, and whether it is pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BlockOptions {
+    /// Name or number of a codec: `raw`, `dag-cbor`, `0x71`.
+    pub(crate) codec: String,
+    /// Name of a hash function: `sha2-256`, `blake3`.
+    pub(crate) mhtype: String,
+    /// With everything below it, which must be here.
+    pub(crate) pin: bool,
+}
+
+/// Options of an import, as Kubo's `add` has them. What is `None` follows from the profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AddOptions {
+    pub(crate) profile: Option<String>,
+    pub(crate) cid_version: Option<u64>,
+    pub(crate) raw_leaves: Option<bool>,
+    pub(crate) chunker: Option<String>,
+    pub(crate) hash: Option<String>,
+    /// Blocks of at most this many bytes go whole into the content IDs that name them.
+    pub(crate) inline_limit: Option<usize>,
+    pub(crate) trickle: bool,
+    /// Permission bits that everything gets.
+    pub(crate) mode: Option<u32>,
+    /// Seconds since 1970 and nanoseconds that everything gets.
+    pub(crate) mtime: Option<(i64, u32)>,
+    /// Files and directories of a tree get the mode that they have.
+    pub(crate) preserve_mode: bool,
+    /// Everything in a tree gets the time that it has.
+    pub(crate) preserve_mtime: bool,
+    pub(crate) max_file_links: Option<usize>,
+    pub(crate) max_directory_links: Option<usize>,
+    pub(crate) hamt_fanout: Option<u32>,
+    /// Makes the content IDs and stores nothing.
+    pub(crate) only_hash: bool,
+    pub(crate) wrap_with_directory: bool,
+    pub(crate) pin: bool,
+    /// Name of the pin; an empty one leaves the name of a pin that is there.
+    pub(crate) pin_name: String,
+    /// Name of the file in the directory that it is wrapped with; empty for none.
+    pub(crate) name: String,
+    /// Takes entries of directories along whose names begin with a dot.
+    pub(crate) hidden: bool,
+}
+
+impl Default for AddOptions {
+    fn default() -> Self {
+        Self {
+            profile: None,
+            cid_version: None,
+            raw_leaves: None,
+            chunker: None,
+            hash: None,
+            inline_limit: None,
+            trickle: false,
+            mode: None,
+            mtime: None,
+            preserve_mode: false,
+            preserve_mtime: false,
+            max_file_links: None,
+            max_directory_links: None,
+            hamt_fanout: None,
+            only_hash: false,
+            wrap_with_directory: false,
+            pin: true,
+            pin_name: String::new(),
+            name: String::new(),
+            hidden: false,
+        }
+    }
+}
+
+/// How far an import is. Whoever works counts, whoever calls Python looks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    done: AtomicU64,
+    /// One more than the bytes there are; 0 while that is not known.
+    total: AtomicU64,
+}
+
+impl Progress {
+    /// So many bytes more are done.
+    pub(crate) fn advance(&self, bytes: u64) {
+        self.0.done.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// There are so many bytes.
+    pub(crate) fn expect(&self, bytes: u64) {
+        self.0.total.store(bytes.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Bytes that are done, and bytes that there are where that is known.
+    pub(crate) fn now(&self) -> (u64, Option<u64>) {
+        (self.0.done.load(Ordering::Relaxed), self.0.total.load(Ordering::Relaxed).checked_sub(1))
+    }
+}
+
+/// Something that was imported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Added {
+    pub(crate) cid: String,
+    /// Cumulative size of its DAG in bytes.
+    pub(crate) size: u64,
+}
+
+/// Bytes of a file whose number is known.
+pub(crate) struct Content {
+    /// How many bytes all of `pieces` have; other numbers are an error that the reader reports.
+    pub(crate) size: u64,
+    pub(crate) pieces: Pieces,
+}
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) cid: String,
+    /// `file`, `directory`, `symlink`, or `node` for what is none of these or is not here.
+    pub(crate) kind: &'static str,
+    /// Bytes of a file; 0 for directories and symlinks.
+    pub(crate) size: u64,
+}
+
+/// What a path leads to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stat {
+    pub(crate) cid: String,
+    /// As [`Entry::kind`].
+    pub(crate) kind: &'static str,
+    /// Bytes of a file; 0 for a directory or a symlink; of anything else those of its block.
+    pub(crate) size: u64,
+    /// Links of its root block.
+    pub(crate) blocks: Option<u64>,
+    /// Permission bits, where they were kept.
+    pub(crate) mode: Option<u32>,
+    /// Seconds since 1970, where they were kept.
+    pub(crate) mtime: Option<f64>,
+}
+
+/// A pin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PinEntry {
+    pub(crate) cid: String,
+    /// `recursive` or `direct`.
+    pub(crate) kind: &'static str,
+    /// Empty for none.
+    pub(crate) name: String,
+}
+
+/// A value of a dictionary of facts.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Fact {
+    Int(u64),
+    Float(f64),
+    Text(String),
+    None,
+}
+
+/// Facts by name, in the order in which they are shown.
+pub(crate) type Facts = Vec<(&'static str, Fact)>;
+
+/// The tensors of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TensorList {
+    pub(crate) cid: String,
+    /// `safetensors` or `npy`.
+    pub(crate) format: String,
+    pub(crate) metadata: Vec<(String, String)>,
+    pub(crate) tensors: Vec<TensorEntry>,
+}
+
+/// A tensor of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TensorEntry {
+    pub(crate) name: String,
+    /// As safetensors has it: `F32`, `BF16`.
+    pub(crate) dtype: String,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) bytes: u64,
+    /// Where its bytes begin in the file.
+    pub(crate) offset: u64,
+}
+
+/// The elements of a tensor or of a slice of it, little-endian, in row-major order.
+pub(crate) struct TensorBytes {
+    pub(crate) dtype: String,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) content: Content,
+}
+
+/// Blocks and files, here or elsewhere. Dropping a future ends the work as far as it can be ended; what was acknowledged
+/// stays.
+#[async_trait]
+pub(crate) trait Backing: Send + Sync + 'static {
+    /// Opens what is open already as well. Every other method opens what is not open yet.
+    async fn open(&self) -> Result<()>;
+
+    /// Ends, makes everything durable and gives locks back. Closes what is closed already as well.
+    async fn close(&self) -> Result<()>;
+
+    /// As `ipfrs-cli version` shows it.
+    async fn version(&self) -> Result<String>;
+
+    /// `blocks`, `bytes` and `repo` at least.
+    async fn stats(&self) -> Result<Facts>;
+
+    async fn put(&self, data: Bytes, options: BlockOptions) -> Result<String>;
+
+    /// All or none.
+    async fn put_many(&self, blocks: Vec<Bytes>, options: BlockOptions) -> Result<Vec<String>>;
+
+    async fn get(&self, cid: String) -> Result<Bytes>;
+
+    /// In the order asked; `None` for what is not here.
+    async fn get_many(&self, cids: Vec<String>) -> Result<Vec<Option<Bytes>>>;
+
+    async fn has_many(&self, cids: Vec<String>) -> Result<Vec<bool>>;
+
+    async fn size(&self, cid: String) -> Result<u64>;
+
+    /// `force` ignores blocks that are not here; pinned ones are an error in any case.
+    async fn remove(&self, cids: Vec<String>, force: bool) -> Result<()>;
+
+    /// Imports one file.
+    async fn add(&self, content: Pieces, options: AddOptions) -> Result<Added>;
+
+    /// Imports a file, a symlink or a directory with everything in it.
+    async fn add_path(&self, path: String, options: AddOptions, progress: Progress) -> Result<Added>;
+
+    /// `length` bytes of a file from `offset`, or as many as there are.
+    async fn read(&self, path: String, offset: u64, length: Option<u64>) -> Result<Content>;
+
+    async fn list(&self, path: String) -> Result<Vec<Entry>>;
+
+    async fn stat(&self, path: String) -> Result<Stat>;
+
+    /// The content ID that a path leads to.
+    async fn resolve(&self, path: String) -> Result<String>;
+
+    /// Gives the content ID.
+    async fn pin(&self, path: String, recursive: bool, name: Option<String>) -> Result<String>;
+
+    async fn unpin(&self, path: String, recursive: bool) -> Result<()>;
+
+    /// Pins of their own: recursive and direct ones.
+    async fn pins(&self) -> Result<Vec<PinEntry>>;
+
+    /// A CARv1 with what the path leads to as its root, and everything below it.
+    async fn export_car(&self, path: String) -> Result<Pieces>;
+
+    /// Gives the roots that the CAR names.
+    async fn import_car(&self, car: Pieces, pin_roots: bool) -> Result<Vec<String>>;
+
+    /// Collects garbage: how many blocks are gone, and how many bytes they had.
+    async fn collect(&self, force: bool) -> Result<(u64, u64)>;
+
+    async fn tensors(&self, path: String) -> Result<TensorList>;
+
+    /// An empty name stands for the only tensor of a file, an empty slice for all of it.
+    async fn tensor(&self, path: String, name: String, slice: String) -> Result<TensorBytes>;
+
+    async fn tensor_stats(&self, path: String, name: String) -> Result<Facts>;
+}
