@@ -76,8 +76,9 @@ sections! {
 }
 
 impl Config {
-    /// The documented configuration file with every default, as `config init` writes it.
-    pub const DEFAULT_TEXT: &str = include_str!("../../../../config/gateway.toml");
+    /// The documented configuration file with every default, as `config init` writes it. The link beside the manifest keeps it
+    /// within the crate, so that source distributions have it.
+    pub const DEFAULT_TEXT: &str = include_str!("../../gateway.toml");
 
     /// Reads, checks and joins all sources.
     ///
