@@ -16,6 +16,7 @@ use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep, timeout};
 
+use crate::error::rpc_message;
 pub(crate) use crate::failure::broken_off;
 
 /// A body whose length is known before its bytes are. A stream that fails or ends early breaks the body off, which
@@ -92,7 +93,7 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Chunked<S> {
             Some(Err(e)) if self.takes_trailers => {
                 self.ended = true;
                 let mut trailers = HeaderMap::with_capacity(1);
-                trailers.insert(X_STREAM_ERROR, header_text(e.message()));
+                trailers.insert(X_STREAM_ERROR, header_text(&rpc_message(&e)));
                 Some(Ok(Frame::trailers(trailers)))
             }
             Some(Err(e)) => Some(Err(broken_off(e))),

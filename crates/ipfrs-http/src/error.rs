@@ -117,17 +117,25 @@ pub(crate) struct RpcErrorBody {
     #[serde(rename = "Code")]
     code: u8,
     #[serde(rename = "Type")]
+    object: &'static str,
+    /// The code of the native API, which says more than a status of 500.
+    #[serde(rename = "Kind")]
     kind: &'static str,
 }
 
 impl RpcErrorBody {
     pub(crate) fn of(error: &Error) -> Self {
-        let mut message = error.to_string();
-        if let Some(cid) = error.missing_block() {
-            // By these words Kubo's client in Go knows that a block is missing, and which.
-            message.push_str(&format!(": ipld: could not find {cid}"));
-        }
-        Self { message, code: rpc_status(error.kind()).1, kind: "error" }
+        let kind = error.kind();
+        Self { message: rpc_message(error), code: rpc_status(kind).1, object: "error", kind: kind.code() }
+    }
+}
+
+/// What the RPC says of an error.
+pub(crate) fn rpc_message(error: &Error) -> String {
+    match error.missing_block() {
+        // By these words Kubo's client in Go knows that a block is missing, and which.
+        Some(cid) => format!("{error}: ipld: could not find {cid}"),
+        None => error.to_string(),
     }
 }
 

@@ -148,10 +148,11 @@ async fn a_block_goes_only_when_no_pin_leads_to_it() {
     let absent = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";
     let rm = async |query: String| ndjson(gateway.rpc(&format!("block/rm?{query}")).send().await.unwrap()).await;
     let lines = rm(format!("arg={file}&arg={leaf}&arg={free}&arg={absent}")).await;
-    assert_eq!(lines[0], json!({"Hash": file, "Error": "pinned: recursive"}));
-    assert_eq!(lines[1], json!({"Hash": leaf, "Error": format!("pinned via {file}")}));
+    assert_eq!(lines[0], json!({"Hash": file, "Error": "pinned: recursive", "Kind": "conflict"}));
+    assert_eq!(lines[1], json!({"Hash": leaf, "Error": format!("pinned via {file}"), "Kind": "conflict"}));
     assert_eq!(lines[2], json!({"Hash": free}));
     assert!(lines[3]["Error"].as_str().unwrap().contains("is not in this store"), "{lines:?}");
+    assert_eq!(lines[3]["Kind"], "not_found");
     assert_eq!(rm(format!("arg={absent}&force=true")).await, [json!({"Hash": absent})]);
     assert_eq!(rm(format!("arg={absent}&force=true&quiet=true")).await, Vec::<serde_json::Value>::new());
     assert_eq!(gateway.get(&format!("/ipfs/{free}")).await.status(), 404);

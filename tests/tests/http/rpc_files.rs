@@ -152,3 +152,33 @@ async fn what_was_added_is_there_after_a_restart() {
     let again = TestGateway::start_on(gateway.stop().await, |_| {}).await;
     assert_same(&again.rpc_bytes(&format!("cat?arg={cid}")).await, &content, "after the restart");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_stat_tells_what_a_path_leads_to() {
+    let gateway = TestGateway::start().await;
+    let (root, ids) = zoo(&gateway).await;
+    let stat = async |path: &str| gateway.rpc_json(&format!("files/stat?arg=/ipfs/{root}{path}")).await;
+    let sizes = gateway.rpc_json(&format!("dag/get?arg={root}")).await;
+    assert_eq!(
+        stat("/big").await,
+        json!({
+            "Hash": ids["d/big"], "Size": 300_000, "CumulativeSize": sizes["Links"][0]["Tsize"], "Blocks": 2,
+            "Type": "file"
+        })
+    );
+    let directory = stat("").await;
+    assert_eq!((&directory["Type"], &directory["Blocks"]), (&json!("directory"), &json!(4)), "{directory}");
+    assert_eq!(stat("/link").await["Type"], "symlink");
+    let kept = gateway.add("mode=0640&mtime=1700000000&mtime-nsecs=5", "kept").await;
+    let kept = gateway.rpc_json(&format!("files/stat?arg=/ipfs/{kept}")).await;
+    assert_eq!(
+        (&kept["Mode"], &kept["Mtime"], &kept["MtimeNsecs"]),
+        (&json!("0640"), &json!(1_700_000_000), &json!(5))
+    );
+    let node = gateway.put_block("cid-codec=dag-cbor", "\u{60}").await;
+    for (path, why) in [("/", "mutable files"), (root.as_str(), "mutable files"), (&format!("/ipfs/{node}"), "neither")]
+    {
+        let message = rpc_failure(gateway.rpc(&format!("files/stat?arg={path}")).send().await.unwrap()).await;
+        assert!(message.contains(why), "{path}: {message}");
+    }
+}

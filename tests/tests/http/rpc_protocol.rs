@@ -84,6 +84,25 @@ async fn a_command_that_fails_answers_500_with_message_code_and_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_failure_says_of_which_kind_it_is() {
+    let gateway = TestGateway::start().await;
+    let absent = gateway.add("only-hash=true", "absent").await;
+    let directory = gateway.add_tree("", &[("d/x", "x")]).await;
+    for (command, kind) in [
+        (format!("cat?arg={absent}"), "not_found"),
+        ("cat?arg=nonsense".to_owned(), "invalid_input"),
+        (format!("cat?arg={directory}"), "invalid_input"),
+        (format!("pin/rm?arg={absent}"), "not_found"),
+        ("block/rm?arg=bafkqaaa/name".to_owned(), "invalid_input"),
+        ("add?nocopy=true".to_owned(), "unsupported"),
+    ] {
+        let response = gateway.rpc(&command).body("x").send().await.unwrap();
+        let failure: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+        assert_eq!(failure["Kind"], kind, "{command}: {failure}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_object_is_a_line() {
     let gateway = TestGateway::start().await;
     for command in ["version", "repo/stat", "block/stat?arg=bafkqac3imvwgy3zao5xxe3de", "cat?arg=nonsense", "pin/ls"] {

@@ -73,6 +73,8 @@ struct RemovedBlock {
     hash: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     error: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
 }
 
 /// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes blocks that no pin leads to. A line for each, with the error where
@@ -87,8 +89,9 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     let mut lines = Vec::with_capacity(cids.len());
     for (cid, outcome) in state.node.remove_blocks(&cids, force).await? {
         if !quiet || outcome.is_err() {
-            let error = outcome.err().map(|e| e.to_string()).unwrap_or_default();
-            lines.push(output::line(&RemovedBlock { hash: args.render.cid(&cid)?, error }));
+            let (error, kind) = outcome.err().map(|e| (e.to_string(), e.kind().code())).unzip();
+            let (hash, error) = (args.render.cid(&cid)?, error.unwrap_or_default());
+            lines.push(output::line(&RemovedBlock { hash, error, kind }));
         }
     }
     Ok(output::objects(stream::iter(lines), args.takes_trailers))

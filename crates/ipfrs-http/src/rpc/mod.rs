@@ -7,6 +7,7 @@ mod block;
 mod cat;
 mod dag;
 mod duration;
+mod files;
 mod get;
 pub(crate) mod globals;
 mod key;
@@ -53,6 +54,7 @@ pub(crate) fn router() -> Router<AppState> {
         .route("/dag/put", any(dag::put))
         .route("/dag/resolve", any(dag::resolve))
         .route("/dag/stat", any(dag::stat))
+        .route("/files/stat", any(files::stat))
         .route("/get", any(get::get))
         .route("/id", any(node::id))
         .route("/key/gen", any(key::generate))

@@ -1,0 +1,54 @@
+//! `files/stat`: what a path leads to. There is no other command of `files`: this version has no mutable files (MFS).
+
+use axum::extract::State;
+use ipfrs_core::{Error, Result};
+use ipfrs_node::ListedKind;
+use serde::Serialize;
+
+use super::args::Args;
+use super::attributes::AttributeFields;
+use super::{Answer, output};
+use crate::router::AppState;
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct FileStat {
+    hash: String,
+    size: u64,
+    cumulative_size: u64,
+    blocks: usize,
+    #[serde(rename = "Type")]
+    kind: &'static str,
+    #[serde(flatten)]
+    attributes: AttributeFields,
+}
+
+/// `files/stat?arg=/ipfs/cid[/path]`: kind, size, links and attributes, of which `Blocks` are the links of the root block.
+/// Unlike Kubo, which calls symlinks files, it says which is which.
+pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
+    args.refuse(&["with-local"])?;
+    let text = args.one("path")?;
+    if !["/ipfs/", "/ipns/", "ipfs://", "ipns://"].iter().any(|prefix| text.starts_with(prefix)) {
+        let why = format!("{text:?} would be a path of mutable files, which this version does not have");
+        return Err(Error::unsupported(format!("{why}: give /ipfs/CID or /ipns/NAME, and the path below it")).into());
+    }
+    let object = state.node.resolve(state.node.content_path(text).await?).await?.whole()?;
+    let info = state.node.object_info(&object).await?;
+    Ok(output::object(FileStat {
+        hash: args.render.cid(&object.cid)?,
+        size: info.size,
+        cumulative_size: info.dag_size,
+        blocks: info.links,
+        kind: kind(info.kind)?,
+        attributes: AttributeFields::of(info.attributes),
+    }))
+}
+
+fn kind(kind: ListedKind) -> Result<&'static str> {
+    match kind {
+        ListedKind::File => Ok("file"),
+        ListedKind::Directory => Ok("directory"),
+        ListedKind::Symlink => Ok("symlink"),
+        ListedKind::Unknown => Err(Error::unsupported("the path leads to neither a file nor a directory")),
+    }
+}
