@@ -99,7 +99,8 @@ def numpy_dtype(name: str) -> numpy.dtype[Any]:
             "(pip install --upgrade ml_dtypes)",
             name="ml_dtypes",
         )
-    return numpy.dtype(found)
+    wrapped: numpy.dtype[Any] = numpy.dtype(found)
+    return wrapped
 
 
 def name_of(dtype: numpy.dtype[Any]) -> str:
@@ -121,21 +122,13 @@ def array(name: str, shape: tuple[int, ...], data: memoryview | Array) -> Array:
     """An array over these bytes, writable if they are; one of its own for elements of less than a byte."""
     import numpy
 
-    dtype = numpy_dtype(name)
-    if known(name).bits < 8:
-        found = _unpacked(numpy.frombuffer(data, numpy.uint8), known(name).bits).view(dtype)
-        found.flags.writeable = not memoryview(data).readonly
-        return found.reshape(shape)
-    if memoryview(data).nbytes == 0:
-        found = numpy.empty(shape, dtype)
-        found.flags.writeable = not memoryview(data).readonly
-        return found
-    return numpy.frombuffer(data, dtype).reshape(shape)
-
-
-def writable_array(name: str, shape: tuple[int, ...], data: Array) -> Array:
-    """An array over bytes that are ours."""
-    return array(name, shape, data)
+    dtype, bits = numpy_dtype(name), known(name).bits
+    if data.nbytes and bits >= 8:
+        return numpy.frombuffer(data, dtype).reshape(shape)
+    raw = numpy.frombuffer(data, numpy.uint8) if data.nbytes else numpy.empty(0, numpy.uint8)
+    found = (_unpacked(raw, bits) if bits < 8 else raw).view(dtype).reshape(shape)
+    found.flags.writeable = found.flags.writeable and not (isinstance(data, memoryview) and data.readonly)
+    return found
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
@@ -171,7 +164,7 @@ def integers(name: str, data: Array) -> Array:
 
 def torch_tensor(name: str, shape: tuple[int, ...], data: Array) -> Any:
     """A torch tensor over bytes that are ours, by DLPack. F4 stays packed, two elements to each of torch's."""
-    import torch
+    import torch  # type: ignore[import-not-found,unused-ignore]
 
     dtype = known(name).torch
     found = dtype and getattr(torch, dtype, None)

@@ -79,7 +79,7 @@ class _Tensor:
     @classmethod
     def _of_torch(cls, name: str, value: Any) -> _Tensor:
         """A tensor of torch, by its bytes: numpy has not all of torch's types."""
-        import torch
+        import torch  # type: ignore[import-not-found,unused-ignore]
 
         called = str(value.dtype).partition(".")[2]
         dtype = next((known for known, dtype in _dtypes.DTYPES.items() if dtype.torch == called), "C128")
@@ -107,7 +107,7 @@ class _Tensor:
         if bits < 8 and array.nbytes != self.nbytes:
             array = _dtypes.packed(numpy.ascontiguousarray(array), bits)
         if array.flags.c_contiguous and array.dtype.byteorder != ">":
-            whole = memoryview(array.reshape(-1).view(numpy.uint8))
+            whole = array.reshape(-1).view(numpy.uint8).data
             for start in range(0, len(whole), _PIECE_BYTES):
                 yield whole[start : start + _PIECE_BYTES]
             return
@@ -124,7 +124,8 @@ class _Tensor:
         )
         for piece in moved:
             # The buffer is used again for the next piece, which is asked for when this one was taken.
-            yield memoryview(numpy.ascontiguousarray(piece).view(numpy.uint8).copy())
+            copied: Array = numpy.array(piece)
+            yield copied.reshape(-1).view(numpy.uint8).data
 
 
 def _checked(text: object, what: str) -> str:

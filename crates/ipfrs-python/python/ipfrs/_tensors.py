@@ -1,21 +1,16 @@
-"""Tensors as arrays: slices, types of elements, whole models, and writing safetensors files.
-
-What has to ask the backend is written once for blocking and asynchronous classes, as a generator
-that yields what a method of the backend gave: :func:`run` hands that back as it is,
-:func:`run_async` awaits it first.
-"""
+"""Tensors as arrays, slices of them, and whole models: operations of several steps, as in ``_steps``."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from . import _dtypes
+from . import _dtypes, _steps
 from ._safetensors import safetensors_pieces
 from ._values import TensorFile, TensorInfo
-from .errors import InvalidInputError, IpfrsError, NotFoundError
+from .errors import CorruptError, InvalidInputError
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -24,47 +19,19 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
     from ._native import Backend
+    from ._steps import Steps
+    from ._values import Progress
 
     Part: TypeAlias = Union[int, slice, EllipsisType, None]
     Key: TypeAlias = Union[str, Part, tuple[Part, ...]]
     Array: TypeAlias = numpy.ndarray[Any, Any]
 
-__all__ = ["load_tensors", "run", "run_async", "safetensors_pieces", "tensor", "tensors"]
-
-T = TypeVar("T")
-Steps = Generator[Any, Any, T]
+__all__ = ["add_tensors", "load_tensors", "tensor", "tensors"]
 
 # Tensors that lie side by side are read together while they have at most this many bytes: a model
 # of a thousand small tensors is a few reads, and an array that is kept keeps at most this alive.
 _GROUP_BYTES = 4 * 1024 * 1024
 _MAX_INT64 = 2**63 - 1
-
-
-def run(steps: Steps[T]) -> T:
-    """Takes the steps of a blocking backend."""
-    try:
-        value = next(steps)
-        while True:
-            value = steps.send(value)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-async def run_async(steps: Steps[T]) -> T:
-    """Takes the steps of an asynchronous backend."""
-    try:
-        wanted: Awaitable[Any] = next(steps)
-        while True:
-            try:
-                value = await wanted
-            except BaseException as error:
-                wanted = steps.throw(error)
-            else:
-                wanted = steps.send(value)
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 def tensors(backend: Backend, path: str) -> Steps[TensorFile]:
@@ -182,7 +149,7 @@ def load_tensors(
     """
     if framework not in ("numpy", "torch"):
         raise InvalidInputError(f"unknown framework {framework!r}: known are 'numpy' and 'torch'")
-    finished = _dtypes.writable_array if framework == "numpy" else _dtypes.torch_tensor
+    finished = _dtypes.array if framework == "numpy" else _dtypes.torch_tensor
     file = yield from tensors(backend, path)
     wanted = _named(file, names)
     loaded: dict[str, Any] = {}
@@ -194,17 +161,23 @@ def load_tensors(
     return {name: loaded[name] for name in wanted}
 
 
+def add_tensors(
+    backend: Backend,
+    arrays: Mapping[str, Any],
+    metadata: Mapping[str, str] | None,
+    options: Mapping[str, Any],
+    progress: Progress | None = None,
+) -> Steps[str]:
+    """Adds a safetensors file of these arrays, and gives its content ID."""
+    return _steps.add(backend, safetensors_pieces(arrays, metadata), options, progress)
+
+
 def _named(file: TensorFile, names: Iterable[str] | None) -> dict[str, TensorInfo]:
-    by_name = {info.name: info for info in file.tensors}
     if names is None:
-        return by_name
+        return dict(file)
     if isinstance(names, str):
         raise InvalidInputError(f"names are a list of names: give [{names!r}]")
-    wanted = dict.fromkeys(names)
-    for name in wanted:
-        if name not in by_name:
-            raise NotFoundError(f"no tensor named {name!r} among the {len(by_name)} of {file.cid}")
-    return {name: by_name[name] for name in wanted}
+    return {name: file[name] for name in names}
 
 
 def _groups(wanted: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
@@ -229,10 +202,10 @@ def _read(backend: Backend, cid: str, group: list[TensorInfo]) -> Steps[Array]:
 
     start = group[0].offset
     data = numpy.empty(group[-1].offset + group[-1].nbytes - start, numpy.uint8)
-    rest = memoryview(data)
+    rest = data.data
     while rest.nbytes:
         count = yield backend.readinto(cid, rest, start)
         if count == 0:
-            raise IpfrsError(f"{cid} ends at byte {start}, before tensor {group[-1].name!r} does")
+            raise CorruptError(f"{cid} ends at byte {start}, before tensor {group[-1].name!r} does")
         rest, start = rest[count:], start + count
     return data

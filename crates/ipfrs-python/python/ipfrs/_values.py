@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Literal, Optional, Protocol, TypedDict, Union
+
+from .errors import NotFoundError
 
 if TYPE_CHECKING:
     import array
@@ -126,8 +129,8 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class TensorFile:
-    """The tensors of a ``.safetensors`` or ``.npy`` file, as :meth:`Node.tensors` gives them.
+class TensorFile(Mapping[str, TensorInfo]):
+    """The tensors of a ``.safetensors`` or ``.npy`` file by their names, as :meth:`Node.tensors` gives them.
 
     Attributes:
         cid: Content ID of the file.
@@ -136,14 +139,31 @@ class TensorFile:
         tensors: All tensors, in the order of the file.
 
     Example:
-        >>> TensorFile("Qm", "npy", {}, (TensorInfo("", "F32", (2,), 8, 128),)).tensors[0].dtype
-        'F32'
+        >>> file = TensorFile("Qm", "safetensors", {}, (TensorInfo("w", "F32", (2,), 8, 128),))
+        >>> file["w"].dtype, list(file)
+        ('F32', ['w'])
     """
 
     cid: str
     format: str
     metadata: Mapping[str, str]
     tensors: tuple[TensorInfo, ...]
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise NotFoundError(f"no tensor named {name!r} among the {len(self.tensors)} of {self.cid}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (info.name for info in self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, TensorInfo]:
+        return {info.name: info for info in self.tensors}
 
 
 class AddOptions(TypedDict, total=False):
@@ -168,8 +188,8 @@ class AddOptions(TypedDict, total=False):
     """How files are cut: ``"size-262144"`` (bytes), ``"rabin-MIN-AVG-MAX"``, ``"buzhash"``."""
     hash: str
     """``"sha2-256"``, ``"sha2-512"``, ``"sha3-256"``, ``"blake2b-256"``, ``"blake3"`` ..."""
-    layout: Literal["balanced", "trickle"]
-    """Which nodes stand above the leaves of files."""
+    trickle: bool
+    """Lay files out so that their beginning is near the root."""
     inline_limit: int
     """Blocks of at most this many bytes (up to 128) go into the content IDs that name them."""
     max_file_links: int
