@@ -2,9 +2,9 @@
 
 use multibase::Base;
 
-use crate::hash::{HashFunction, IDENTITY};
+use crate::hash::{HashFunction, IDENTITY, SHA2_256};
 use crate::limits::MAX_IDENTITY_BYTES;
-use crate::{Error, Result, codec, hash};
+use crate::{Error, Result, codec};
 
 /// A content ID (<https://github.com/multiformats/cid>). Digests of up to 128 bytes, so that an identity CID is whole.
 pub type Cid = cid::CidGeneric<MAX_IDENTITY_BYTES>;
@@ -14,6 +14,9 @@ pub type Multihash = multihash::Multihash<MAX_IDENTITY_BYTES>;
 
 /// Longest text that can be a content ID: an identity CID of 128 bytes in base16, with room.
 const MAX_TEXT_BYTES: usize = 512;
+
+/// Bytes of a SHA2-256 digest.
+const SHA2_256_BYTES: u8 = 32;
 
 /// Reads a content ID from text: CIDv0 (`Qm...`), or CIDv1 in base58btc, base32 (either case), base36, base16 or
 /// base64url.
@@ -28,6 +31,9 @@ const MAX_TEXT_BYTES: usize = 512;
 /// # Ok::<(), ipfrs_core::Error>(())
 /// ```
 pub fn parse_cid(text: &str) -> Result<Cid> {
+    if let Some(cid) = ordinary_text(text) {
+        return Ok(cid);
+    }
     let invalid = |why: &str| Error::invalid(format!("invalid CID {:?}: {why}", shorten(text)));
     if text.len() < 2 {
         return Err(invalid("too short"));
@@ -54,12 +60,44 @@ pub fn parse_cid(text: &str) -> Result<Cid> {
 /// # Errors
 /// [`ErrorKind::InvalidInput`](crate::ErrorKind) when it is malformed or bytes are left over.
 pub fn cid_from_bytes(bytes: &[u8]) -> Result<Cid> {
+    if let Some(cid) = ordinary(bytes) {
+        return Ok(cid);
+    }
     let mut rest = bytes;
     let cid = Cid::read_bytes(&mut rest).map_err(|e| Error::invalid(format!("invalid binary CID: {e}")))?;
     if !rest.is_empty() {
         return Err(Error::invalid(format!("invalid binary CID: {} bytes too many", rest.len())));
     }
     check(cid)
+}
+
+/// What nearly all content IDs are, read without a look at what else there could be: SHA2-256, as CIDv0 or as CIDv1 of a codec
+/// whose code is one byte.
+fn ordinary(bytes: &[u8]) -> Option<Cid> {
+    const SHA2_256_BYTE: u8 = SHA2_256 as u8;
+    let (version_1, multihash) = match bytes {
+        [1, codec @ ..0x80, multihash @ ..] => (Some(*codec), multihash),
+        _ => (None, bytes),
+    };
+    let [SHA2_256_BYTE, SHA2_256_BYTES, digest @ ..] = multihash else { return None };
+    if digest.len() != usize::from(SHA2_256_BYTES) {
+        return None;
+    }
+    let multihash = Multihash::wrap(SHA2_256, digest).ok()?;
+    match version_1 {
+        Some(codec) => Some(Cid::new_v1(u64::from(codec), multihash)),
+        None => Cid::new_v0(multihash).ok(),
+    }
+}
+
+/// The text of an [`ordinary`] CIDv1 in base32.
+fn ordinary_text(text: &str) -> Option<Cid> {
+    const TEXT_BYTES: usize = 59;
+    if text.len() != TEXT_BYTES || !text.starts_with('b') {
+        return None;
+    }
+    let (_, bytes) = multibase::decode(text).ok()?;
+    ordinary(&bytes)
 }
 
 /// Refuses digests that are cut or too long. Functions that are not known here are left to whoever needs the hash.
@@ -88,7 +126,7 @@ fn shorten(text: &str) -> String {
 /// [`ErrorKind::InvalidInput`](crate::ErrorKind) for a CIDv0 that is not dag-pb with sha2-256, or another version.
 pub fn new_cid(version: u64, codec: u64, hash: Multihash) -> Result<Cid> {
     match version {
-        0 if codec != codec::DAG_PB || hash.code() != hash::SHA2_256 => {
+        0 if codec != codec::DAG_PB || hash.code() != SHA2_256 => {
             Err(Error::invalid("CIDv0 is dag-pb with sha2-256 only: ask for CID version 1"))
         }
         0 => Cid::new_v0(hash).map_err(|e| Error::invalid(format!("not a CIDv0: {e}"))),

@@ -134,24 +134,27 @@ impl Walk {
 
     /// Checks a node that begins at `offset` of the file, remembers its children and gives what it holds itself.
     fn open(&mut self, node: &FileNode, name: &dyn fmt::Display, offset: u64, depth: usize) -> Result<Bytes> {
-        let parts = node.children.iter().try_fold(node.inline.len() as u64, |sum, child| sum.checked_add(child.size));
-        if parts != Some(node.size) {
-            let found = parts.map_or_else(|| "more than 2^64".to_owned(), |parts| parts.to_string());
+        let inline = node.inline.len() as u64;
+        let found = node.children.last().map_or(inline, |last| last.end);
+        if found != node.size {
             let said = node.size;
             return Err(Error::corrupt(format!("{name} says it has {said} bytes, but its parts have {found}")));
         }
-        let inline_end = offset + node.inline.len() as u64;
+        let inline_end = offset + inline;
         let data = match self.span.overlap(offset, inline_end) {
             Some((from, to)) => node.inline.slice((from - offset) as usize..(to - offset) as usize),
             None => Bytes::new(),
         };
-        let mut end = inline_end;
-        let mut first_offset = None;
-        let mut children = Vec::new();
-        for child in &node.children {
-            let start = end;
-            end += child.size;
-            if self.span.overlap(start, end).is_some() {
+        let (mut first_offset, mut children) = (None, Vec::new());
+        let wanted = self.span.start.saturating_sub(offset);
+        let first = node.children.partition_point(|child| child.end <= wanted);
+        for child in &node.children[first..] {
+            // What a decoded node says of its parts adds up; of any other, a part that does not is none.
+            let start = offset + child.end.saturating_sub(child.size);
+            if start >= self.span.end() {
+                break;
+            }
+            if self.span.overlap(start, start.saturating_add(child.size)).is_some() {
                 first_offset.get_or_insert(start);
                 self.check_limits(name, depth + 1, self.open_links + children.len() + 1)?;
                 children.push(child.clone());

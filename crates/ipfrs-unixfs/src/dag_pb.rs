@@ -49,32 +49,61 @@ pub struct PbNode {
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is malformed;
 /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_BLOCK_LINKS`] links.
 pub fn decode(block: &Bytes) -> Result<PbNode> {
-    let mut links = Vec::new();
-    let data = read_node(block, |link| {
-        links.push(PbLink { cid: link.cid, name: link.name.to_owned(), tsize: link.tsize });
-    })?;
-    Ok(PbNode { links, data: data.map(|data| block.slice_ref(data)) })
+    let parts = RawNode::read(block)?;
+    Ok(PbNode { links: parts.links()?, data: parts.data.map(|data| block.slice_ref(data)) })
 }
 
 /// What a node links to, in the order of the block. Errors are those of [`decode`].
 pub(crate) fn decode_cids(block: &[u8]) -> Result<Vec<Cid>> {
-    let mut cids = Vec::new();
-    read_node(block, |link| cids.push(link.cid))?;
-    Ok(cids)
+    RawNode::read(block)?.cids().collect()
+}
+
+/// A node whose links have been found, and not looked at: what is in its data says what is wanted of them.
+pub(crate) struct RawNode<'a> {
+    links: Vec<&'a [u8]>,
+    /// The data, where there is any.
+    pub(crate) data: Option<&'a [u8]>,
+}
+
+impl<'a> RawNode<'a> {
+    /// Finds data and links. Errors are those of [`decode`], but for those about what is in a link.
+    pub(crate) fn read(block: &'a [u8]) -> Result<Self> {
+        let mut links = Vec::new();
+        let data = read_node(block, &mut links)?;
+        Ok(Self { links, data })
+    }
+
+    /// How many links there are.
+    pub(crate) fn link_count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The links, in the order of the block.
+    pub(crate) fn links(&self) -> Result<Vec<PbLink>> {
+        let read = |link: &&'a [u8]| {
+            let LinkFields { cid, name, tsize } = read_link(link)?;
+            Ok(PbLink { cid: cid_from_bytes(cid)?, name: name.to_owned(), tsize })
+        };
+        self.links.iter().map(read).collect()
+    }
+
+    /// What the links lead to, in the order of the block.
+    pub(crate) fn cids(&self) -> impl Iterator<Item = Result<Cid>> {
+        self.links.iter().map(|link| cid_from_bytes(read_link(link)?.cid))
+    }
 }
 
 /// A [`PbLink`] as it lies in its block.
 struct LinkFields<'a> {
-    cid: Cid,
+    cid: &'a [u8],
     name: &'a str,
     tsize: u64,
 }
 
-/// Reads a node; gives its links to `on_link` and returns its data.
-fn read_node<'a>(block: &'a [u8], mut on_link: impl FnMut(LinkFields<'a>)) -> Result<Option<&'a [u8]>> {
+/// Reads a node; puts what is in its links into `links` and returns its data.
+fn read_node<'a>(block: &'a [u8], links: &mut Vec<&'a [u8]>) -> Result<Option<&'a [u8]>> {
     let mut rest = block;
     let mut data = None;
-    let mut links = 0;
     let mut links_ended = false;
     while rest.has_remaining() {
         let (field, wire_type) = read_key(&mut rest)?;
@@ -86,14 +115,11 @@ fn read_node<'a>(block: &'a [u8], mut on_link: impl FnMut(LinkFields<'a>)) -> Re
             NODE_DATA if data.is_some() => return Err(Error::invalid("dag-pb node has two Data fields")),
             NODE_DATA => {
                 data = Some(bytes);
-                links_ended = links > 0;
+                links_ended = !links.is_empty();
             }
             NODE_LINKS if links_ended => return Err(Error::invalid("dag-pb node has its links in two places")),
-            NODE_LINKS if links == MAX_BLOCK_LINKS => return Err(too_many_links()),
-            NODE_LINKS => {
-                links += 1;
-                on_link(read_link(bytes)?);
-            }
+            NODE_LINKS if links.len() == MAX_BLOCK_LINKS => return Err(too_many_links()),
+            NODE_LINKS => links.push(bytes),
             other => return Err(Error::invalid(format!("dag-pb node has an unknown field {other}"))),
         }
     }
@@ -112,7 +138,7 @@ fn read_link(mut rest: &[u8]) -> Result<LinkFields<'_>> {
         }
         last_field = field;
         match (field, wire_type) {
-            (LINK_HASH, WireType::LengthDelimited) => cid = Some(cid_from_bytes(read_bytes(&mut rest)?)?),
+            (LINK_HASH, WireType::LengthDelimited) => cid = Some(read_bytes(&mut rest)?),
             (LINK_NAME, WireType::LengthDelimited) => {
                 let text = std::str::from_utf8(read_bytes(&mut rest)?)
                     .map_err(|e| Error::invalid("dag-pb link has a name that is not UTF-8").with_source(e))?;
@@ -127,10 +153,20 @@ fn read_link(mut rest: &[u8]) -> Result<LinkFields<'_>> {
 }
 
 fn read_key(rest: &mut &[u8]) -> Result<(u32, WireType)> {
+    if let [key @ 0x08..0x80, after @ ..] = *rest
+        && let Ok(wire_type) = WireType::try_from(u64::from(key & 7))
+    {
+        *rest = after;
+        return Ok((u32::from(key >> 3), wire_type));
+    }
     decode_key(rest).map_err(malformed)
 }
 
 fn read_varint(rest: &mut &[u8]) -> Result<u64> {
+    if let [value @ ..0x80, after @ ..] = *rest {
+        *rest = after;
+        return Ok(u64::from(*value));
+    }
     decode_varint(rest).map_err(malformed)
 }
 

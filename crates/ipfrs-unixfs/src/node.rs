@@ -6,7 +6,7 @@ use prost::encoding::decode_varint;
 use tokio::task::coop::consume_budget;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::dag_pb::{self, PbLink};
+use crate::dag_pb::{self, PbLink, RawNode};
 use crate::data::{Attributes, Data, DataType};
 use crate::hamt::HamtShard;
 
@@ -17,6 +17,8 @@ pub struct Child {
     pub cid: Cid,
     /// Bytes of the file below this link.
     pub size: u64,
+    /// Where this part ends, from the first byte of its parent: so that a place is found without a look at all parts.
+    pub end: u64,
 }
 
 /// A file, or a part of one: `inline`, then what `children` hold.
@@ -159,15 +161,16 @@ fn dag_pb_content_len(mut rest: &[u8]) -> Option<usize> {
 }
 
 fn decode_dag_pb(block: &Bytes) -> Result<Node> {
-    let node = dag_pb::decode(block)?;
-    let data = Data::read(node.data.ok_or_else(|| Error::invalid("dag-pb node without data"))?)?;
+    let node = RawNode::read(block)?;
+    let data = node.data.ok_or_else(|| Error::invalid("dag-pb node without data"))?;
+    let data = Data::read(block.slice_ref(data))?;
     match data.data_type()? {
-        DataType::File | DataType::Raw => Ok(Node::File(decode_file(node.links, &data)?)),
+        DataType::File | DataType::Raw => Ok(Node::File(decode_file(&node, &data)?)),
         DataType::Directory => {
-            let entries = node.links.into_iter().map(DirEntry::from).collect();
+            let entries = node.links()?.into_iter().map(DirEntry::from).collect();
             Ok(Node::Directory { entries, attributes: data.attributes() })
         }
-        DataType::HamtShard => Ok(Node::HamtShard(HamtShard::new(node.links, &data)?)),
+        DataType::HamtShard => Ok(Node::HamtShard(HamtShard::new(node.links()?, &data)?)),
         DataType::Symlink => Ok(Node::Symlink { attributes: data.attributes(), target: data.data.unwrap_or_default() }),
         DataType::Metadata => Err(Error::unsupported("UnixFS metadata nodes are neither files nor directories")),
     }
@@ -181,18 +184,20 @@ pub(crate) fn plain_links(block: &Bytes) -> Result<Option<Vec<PbLink>>> {
     Ok(matches!(claimed, None | Some(DataType::Metadata)).then_some(node.links))
 }
 
-fn decode_file(links: Vec<PbLink>, data: &Data) -> Result<FileNode> {
-    if links.len() != data.blocksizes.len() {
-        return Err(Error::invalid(format!("{} links with {} sizes", links.len(), data.blocksizes.len())));
+fn decode_file(node: &RawNode<'_>, data: &Data) -> Result<FileNode> {
+    if node.link_count() != data.blocksizes.len() {
+        return Err(Error::invalid(format!("{} links with {} sizes", node.link_count(), data.blocksizes.len())));
     }
+    // The sum of all of them, so that none of those below overflows.
     let size = data.file_size()?;
-    let children = links.into_iter().zip(&data.blocksizes).map(|(link, size)| Child { cid: link.cid, size: *size });
-    Ok(FileNode {
-        size,
-        children: children.collect(),
-        inline: data.data.clone().unwrap_or_default(),
-        attributes: data.attributes(),
-    })
+    let inline = data.data.clone().unwrap_or_default();
+    let mut end = inline.len() as u64;
+    let mut children = Vec::with_capacity(node.link_count());
+    for (cid, size) in node.cids().zip(&data.blocksizes) {
+        end += size;
+        children.push(Child { cid: cid?, size: *size, end });
+    }
+    Ok(FileNode { size, children, inline, attributes: data.attributes() })
 }
 
 impl From<PbLink> for DirEntry {

@@ -99,12 +99,14 @@ fn inner_shard(slot: &Slot) -> Option<Cid> {
 /// The children of a file that have bytes in a span.
 fn links_within(file: &FileNode, span: Span) -> Links {
     let (mut cids, mut cut) = (Vec::new(), None);
-    let mut next = file.inline.len() as u64;
-    for child in &file.children {
-        let offset = next;
-        // The sizes of a decoded file add up to its own.
-        next = offset.saturating_add(child.size);
-        if let Some((from, to)) = span.overlap(offset, next) {
+    let first = file.children.partition_point(|child| child.end <= span.start);
+    for child in &file.children[first..] {
+        // The sizes of a decoded file add up.
+        let offset = child.end - child.size;
+        if offset >= span.end() {
+            break;
+        }
+        if let Some((from, to)) = span.overlap(offset, child.end) {
             let (start, _) = cut.unwrap_or((from - offset, 0));
             cut = Some((start, to - offset));
             cids.push(child.cid);

@@ -285,7 +285,12 @@ async fn a_root_whose_parts_are_not_its_size_is_refused() {
     let leaf = raw(pattern(1, 100));
     for children in [vec![(*leaf.cid(), 100)], vec![(*leaf.cid(), u64::MAX), (*leaf.cid(), 2)]] {
         let mut file = root(&leaf);
-        file.children = children.into_iter().map(|(cid, size)| Child { cid, size }).collect();
+        let mut end = file.size;
+        let mut child = |(cid, size)| {
+            end = end.wrapping_add(size);
+            Child { cid, size, end }
+        };
+        file.children = children.into_iter().map(&mut child).collect();
         let store = memory(std::slice::from_ref(&leaf)).await;
         let mut reader = DagReader::new(store, &file, Span::whole(100), &StreamingConfig::default());
         assert_eq!(reader.next().await.unwrap().unwrap_err().kind(), ErrorKind::Corrupt);
