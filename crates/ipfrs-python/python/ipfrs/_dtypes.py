@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
-from .errors import InvalidInputError, UnsupportedError
+from .errors import InvalidInputError, MissingPackageError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,16 +88,14 @@ def numpy_dtype(name: str) -> numpy.dtype[Any]:
     try:
         import ml_dtypes
     except ImportError:
-        raise ImportError(
-            f"numpy itself has no type for {name}: install the package ml_dtypes (pip install ml_dtypes)",
-            name="ml_dtypes",
+        raise MissingPackageError(
+            f"numpy itself has no type for {name}: install the package ml_dtypes (pip install ml_dtypes)"
         ) from None
     found = getattr(ml_dtypes, dtype.extension, None)
     if found is None:
-        raise ImportError(
+        raise MissingPackageError(
             f"ml_dtypes {ml_dtypes.__version__} has no type for {name}: install a newer one "
-            "(pip install --upgrade ml_dtypes)",
-            name="ml_dtypes",
+            "(pip install --upgrade ml_dtypes)"
         )
     wrapped: numpy.dtype[Any] = numpy.dtype(found)
     return wrapped

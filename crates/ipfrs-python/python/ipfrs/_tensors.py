@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from . import _dtypes, _steps
+from . import _dtypes
 from ._safetensors import safetensors_pieces
 from ._values import TensorFile, TensorInfo
 from .errors import CorruptError, InvalidInputError
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 
     from ._native import Backend
     from ._steps import Steps
-    from ._values import Progress
 
     Part: TypeAlias = Union[int, slice, EllipsisType, None]
     Key: TypeAlias = Union[str, Part, tuple[Part, ...]]
     Array: TypeAlias = numpy.ndarray[Any, Any]
 
-__all__ = ["add_tensors", "load_tensors", "tensor", "tensors"]
+__all__ = ["load_tensors", "safetensors_pieces", "tensor", "tensors"]
 
 # Tensors that lie side by side are read together while they have at most this many bytes: a model
 # of a thousand small tensors is a few reads, and an array that is kept keeps at most this alive.
@@ -159,17 +158,6 @@ def load_tensors(
             start = info.offset - group[0].offset
             loaded[info.name] = finished(info.dtype, info.shape, data[start : start + info.nbytes])
     return {name: loaded[name] for name in wanted}
-
-
-def add_tensors(
-    backend: Backend,
-    arrays: Mapping[str, Any],
-    metadata: Mapping[str, str] | None,
-    options: Mapping[str, Any],
-    progress: Progress | None = None,
-) -> Steps[str]:
-    """Adds a safetensors file of these arrays, and gives its content ID."""
-    return _steps.add(backend, safetensors_pieces(arrays, metadata), options, progress)
 
 
 def _named(file: TensorFile, names: Iterable[str] | None) -> dict[str, TensorInfo]:

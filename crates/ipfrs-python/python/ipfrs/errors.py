@@ -19,6 +19,7 @@ __all__ = [
     "InvalidInputError",
     "IpfrsError",
     "LegalReasonsError",
+    "MissingPackageError",
     "NoSpaceError",
     "NotFoundError",
     "RateLimitedError",
@@ -64,6 +65,10 @@ class UnsupportedError(IpfrsError, ValueError):
     """Well-formed, but asks for something that is not done here."""
 
     kind = "unsupported"
+
+
+class MissingPackageError(UnsupportedError, ImportError):
+    """Needs a Python package that is not installed; the message says how to install it."""
 
 
 class TooLargeError(IpfrsError, ValueError):

@@ -1,0 +1,323 @@
+"""``ipfs://`` for fsspec: pandas, pyarrow, dask and zarr read content by its ID.
+
+Installed with fsspec, the protocol is known by itself::
+
+    pandas.read_parquet("ipfs://bafy.../table.parquet")                     # of the daemon at IPFRS_URL
+    pandas.read_csv("ipfs://bafy.../a.csv", storage_options={"path": repo})   # of a store in the process
+
+Content never changes under its ID: whatever caches it is right forever, and nothing can be written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import io
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NoReturn, Union
+
+from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped,unused-ignore]
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped,unused-ignore]
+from fsspec.utils import tokenize  # type: ignore[import-untyped,unused-ignore]
+
+from ._sync import Client, Node
+from .errors import InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from ._values import Entry, Kind, Stat
+
+__all__ = ["IpfrsFileSystem"]
+
+_BLOCK_BYTES = 1024 * 1024
+# Ranges that are read at the same time.
+_READERS = 8
+_TYPES: dict[Kind, str] = {"file": "file", "directory": "directory", "symlink": "link", "node": "other"}
+
+# fsspec makes an instance for each thread, and a store can be open once: instances share what they opened.
+_shared: dict[tuple[object, ...], Union[Node, Client]] = {}
+_sharing = threading.Lock()
+
+
+@atexit.register
+def _close_shared() -> None:
+    while _shared:
+        _shared.popitem()[1].close()
+
+
+def _after_fork_in_child() -> None:
+    global _sharing
+    _sharing = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
+    """Files and directories by content ID, read-only.
+
+    Paths are ``CID/a/b``, with ``ipfs://`` or ``/ipfs/`` before them or without; ``/ipns/NAME/a/b`` is
+    followed each time that it is used.
+
+    Args:
+        url: The daemon's URL; if left out, the variable ``IPFRS_URL`` says it, or it is the default of
+            :class:`ipfrs.Client`.
+        token: The daemon's token.
+        path: The directory of a store that is opened in the process instead, as :class:`ipfrs.Node` does.
+        client: An open :class:`ipfrs.Node` or :class:`ipfrs.Client` to use instead. It stays yours to close.
+        **storage_options: Those of every fsspec file system.
+
+    Raises:
+        InvalidInputError: More than one of `url`, `path` and `client` is given.
+
+    Example:
+        >>> cid = node.add(b"a,b\\n1,2\\n", name="table.csv", wrap=True)
+        >>> fs = IpfrsFileSystem(client=node)
+        >>> fs.ls(cid, detail=False) == [f"{cid}/table.csv"]
+        True
+        >>> fs.cat_file(f"ipfs://{cid}/table.csv", start=4)
+        b'1,2\\n'
+    """
+
+    protocol = "ipfs"
+    root_marker = ""
+    blocksize = _BLOCK_BYTES
+
+    def __init__(
+        self,
+        *args: object,
+        url: str | None = None,
+        token: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        client: Node | Client | None = None,
+        **storage_options: Any,
+    ) -> None:
+        super().__init__(*args, **storage_options)
+        if sum(option is not None for option in (url, path, client)) > 1:
+            raise InvalidInputError("give one of url, path and client: each says where content is read")
+        self._store: Node | Client = client if client is not None else _opened(url, token, path)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        text = os.fspath(path)
+        for prefix in ("ipfs://", "/ipfs/"):
+            if text.startswith(prefix):
+                text = text[len(prefix) :]
+        return text.rstrip("/") or cls.root_marker
+
+    @property
+    def fsid(self) -> str:
+        """Content is the same wherever it comes from."""
+        return "ipfs"
+
+    # What is there
+
+    def info(self, path: str, **kwargs: object) -> dict[str, Any]:
+        """What is known of a path: ``name``, ``size`` in bytes, ``type``, ``cid``, and ``mode`` and ``mtime`` if stored.
+
+        Raises:
+            FileNotFoundError: There is nothing at this path, or not here.
+        """
+        path = self._strip_protocol(path)
+        for entry in self._ls_from_cache(path) or ():
+            if entry["name"] == path:
+                return dict(entry)
+        with _missing(path):
+            return _described(path, self._store.stat(path))
+
+    def ls(self, path: str, detail: bool = True, refresh: bool = False, **kwargs: object) -> list[Any]:
+        """The entries of a directory, or the file itself: their names, or with `detail` what :meth:`info` says of each.
+
+        Raises:
+            FileNotFoundError: There is nothing at this path, or not here.
+        """
+        path = self._strip_protocol(path)
+        if not path:
+            raise InvalidInputError("ipfs:// itself has no listing: name a content ID")
+        entries = None if refresh else self._ls_from_cache(path)
+        if entries is None:
+            entries = self._list(path)
+        return [dict(entry) for entry in entries] if detail else [entry["name"] for entry in entries]
+
+    def _list(self, path: str) -> list[dict[str, Any]]:
+        about = self.info(path)
+        if about["type"] != "directory":
+            return [about]
+        with _missing(path):
+            entries = [_described(f"{path}/{entry.name}", entry) for entry in self._store.ls(path)]
+        entries.sort(key=lambda entry: str(entry["name"]))
+        if not path.startswith("/ipns/"):
+            self.dircache[path] = entries
+        return entries
+
+    def exists(self, path: str, **kwargs: object) -> bool:
+        """Whether there is something at this path. Unlike elsewhere, a daemon that does not answer is an error."""
+        try:
+            self.info(path)
+        except (FileNotFoundError, InvalidInputError):
+            return False
+        return True
+
+    def ukey(self, path: str) -> str:
+        """The content ID, which is that of these bytes alone."""
+        return str(self.info(path)["cid"])
+
+    def checksum(self, path: str) -> int:
+        """A number made of the content ID."""
+        return int(tokenize(self.ukey(path)), 16)
+
+    # What is in it
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> IpfrsFile:
+        if mode != "rb":
+            self._refuse()
+        return IpfrsFile(self, path, mode, block_size, autocommit, cache_options=cache_options, **kwargs)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: object) -> bytes:
+        """The bytes from `start` up to `end`, which count from the end where they are negative.
+
+        Raises:
+            FileNotFoundError: There is nothing at this path, or not here.
+        """
+        path = self._strip_protocol(path)
+        if (start or 0) < 0 or (end or 0) < 0:
+            start, end, _ = slice(start, end).indices(self.info(path)["size"])
+        offset = start or 0
+        length = None if end is None else max(end - offset, 0)
+        if length == 0:
+            return b""
+        with _missing(path):
+            return self._store.cat(path, offset=offset, length=length)
+
+    def cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **kwargs: object,
+    ) -> list[Any]:
+        """A range of each path, several at the same time. With ``on_error="return"`` an error takes its range's place."""
+        if max_gap is not None:
+            raise NotImplementedError("max_gap: ranges are read as they are")
+        starts = starts if isinstance(starts, (list, tuple)) else [starts] * len(paths)
+        ends = ends if isinstance(ends, (list, tuple)) else [ends] * len(paths)
+        if not len(paths) == len(starts) == len(ends):
+            raise InvalidInputError(f"{len(paths)} paths, {len(starts)} starts and {len(ends)} ends: give one for each")
+
+        def one(wanted: tuple[str, int | None, int | None]) -> Any:
+            try:
+                return self.cat_file(*wanted)
+            except Exception as error:
+                if on_error == "return":
+                    return error
+                raise
+
+        with ThreadPoolExecutor(_READERS) as readers:
+            return list(readers.map(one, zip(paths, starts, ends)))
+
+    def get_file(
+        self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, outfile: Any = None, **kwargs: object
+    ) -> None:
+        """Writes a file to `lpath`, or makes a directory there, in pieces as they come.
+
+        Raises:
+            FileNotFoundError: There is nothing at this path, or not here.
+        """
+        about = self.info(rpath)
+        if about["type"] == "directory":
+            os.makedirs(lpath, exist_ok=True)
+            return
+        callback.set_size(about["size"])
+        with contextlib.ExitStack() as stack:
+            if outfile is None:
+                os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+                outfile = stack.enter_context(open(lpath, "wb"))
+            for piece in self._store.chunks(about["cid"]):
+                outfile.write(piece)
+                callback.relative_update(len(piece))
+
+    # What cannot be done
+
+    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
+        raise io.UnsupportedOperation(
+            "ipfs:// is read-only: content never changes under its ID. Add new content with ipfrs.Node.add or "
+            "ipfrs.Client.add, which gives its ID"
+        )
+
+    mkdir = makedirs = rmdir = rm = rm_file = _rm = cp_file = mv = put_file = pipe_file = touch = _refuse
+
+    def close(self) -> None:
+        """Forgets what was listed, and closes the store that was opened for this file system, for all that share it."""
+        self.dircache.clear()
+        with _sharing:
+            mine = [key for key, store in _shared.items() if store is self._store]
+            for key in mine:
+                del _shared[key]
+        if mine:
+            self._store.close()
+
+
+class IpfrsFile(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
+    """A file that is open for reading: what is read ahead is kept by fsspec, as ``cache_type`` says."""
+
+    DEFAULT_BLOCK_SIZE = _BLOCK_BYTES
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        # By content ID: the path leads nowhere else while the file is open.
+        data: bytes = self.fs.cat_file(self.details["cid"], start, end)
+        return data
+
+
+def _opened(url: str | None, token: str | None, path: str | os.PathLike[str] | None) -> Node | Client:
+    """What is open already for these options, or is opened now."""
+    if path is None and url is None:
+        url = os.environ.get("IPFRS_URL") or None
+    key = (url, token) if path is None else (os.path.realpath(path),)
+    with _sharing:
+        store = _shared.get(key)
+        if store is None or store.closed:
+            if path is not None:
+                store = Node(path)
+            else:
+                store = Client(url, token=token) if url is not None else Client(token=token)
+            _shared[key] = store
+    return store
+
+
+def _described(name: str, found: Entry | Stat) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "name": name,
+        "size": 0 if found.kind == "directory" else found.size,
+        "type": _TYPES[found.kind],
+        "cid": found.cid,
+    }
+    for key in ("mode", "mtime"):
+        value = getattr(found, key, None)
+        if value is not None:
+            about[key] = value
+    return about
+
+
+@contextlib.contextmanager
+def _missing(path: str) -> Iterator[None]:
+    """Errors as those who use file systems know them."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, str(error), path) from error
