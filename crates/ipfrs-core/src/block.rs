@@ -23,6 +23,18 @@ impl Block {
         Ok(Self { cid, data })
     }
 
+    /// [`Self::new`] for each of several, in their order; faster than one after the other where [`hash::verify_all`] is.
+    #[must_use]
+    pub fn verify_all(blocks: Vec<(Cid, Bytes)>) -> Vec<Result<Self>> {
+        let parts: Vec<(Cid, &[u8])> = blocks.iter().map(|(cid, data)| (*cid, data.as_ref())).collect();
+        let verified = hash::verify_all(&parts);
+        let block = |((cid, data), verified): ((Cid, Bytes), Result<()>)| {
+            check_size(data.len())?;
+            verified.map(|()| Self { cid, data })
+        };
+        blocks.into_iter().zip(verified).map(block).collect()
+    }
+
     /// A block whose bytes come from our own store or were hashed a moment ago: nothing is checked.
     #[must_use]
     pub fn trusted(cid: Cid, data: Bytes) -> Self {
@@ -38,6 +50,18 @@ impl Block {
         check_size(data.len())?;
         let cid = new_cid(version, codec, function.digest(&data)?)?;
         Ok(Self { cid, data })
+    }
+
+    /// [`Self::hash`] for each of several, in their order; faster than one after the other where
+    /// [`hash::HashFunction::digests`] is.
+    ///
+    /// # Errors
+    /// As [`Self::hash`], for the first that has one.
+    pub fn hash_all(version: u64, codec: u64, function: hash::HashFunction, data: Vec<Bytes>) -> Result<Vec<Self>> {
+        data.iter().try_for_each(|data| check_size(data.len()))?;
+        let hashes = function.digests(&data.iter().map(Bytes::as_ref).collect::<Vec<_>>())?;
+        let block = |(data, hash)| Ok(Self { cid: new_cid(version, codec, hash)?, data });
+        data.into_iter().zip(hashes).map(block).collect()
     }
 
     /// The content ID.

@@ -1,10 +1,16 @@
 //! Hash functions of content IDs, by multicodec code.
 //!
 //! The functions of the SHA family come from aws-lc-rs, which uses the machine's SHA extensions or vector units; so do
-//! the blake3 and blake2 crates for theirs.
+//! the blake3 and blake2 crates for theirs. SHA2-256 of many messages, which every import comes down to, is computed side
+//! by side where that is faster.
+
+#[cfg(target_arch = "x86_64")]
+mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod simd;
 
 use aws_lc_rs::digest::{Algorithm, SHA3_256, SHA256, SHA512};
-use sha3::Digest;
+use sha3::Digest as _;
 
 use crate::limits::MAX_IDENTITY_BYTES;
 use crate::{Cid, Error, Multihash, Result};
@@ -122,6 +128,18 @@ impl HashFunction {
             Self::Identity => wrap(IDENTITY, data),
         }
     }
+
+    /// The multihashes of several messages, in their order: what [`Self::digest`] gives for each. For SHA2-256 that is several
+    /// times as fast, from some messages of similar lengths on.
+    ///
+    /// # Errors
+    /// As [`Self::digest`], for the first message that has one.
+    pub fn digests(self, messages: &[&[u8]]) -> Result<Vec<Multihash>> {
+        match self {
+            Self::Sha2_256 => sha2_256_digests(messages).iter().map(|digest| wrap(SHA2_256, digest)).collect(),
+            other => messages.iter().map(|message| other.digest(message)).collect(),
+        }
+    }
 }
 
 fn known() -> String {
@@ -136,11 +154,28 @@ fn sha(algorithm: &'static Algorithm, data: &[u8]) -> aws_lc_rs::digest::Digest 
     aws_lc_rs::digest::digest(algorithm, data)
 }
 
+/// Of SHA2-256.
+type Digest = [u8; 32];
+
+fn sha2_256_digest(data: &[u8]) -> Digest {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(sha(&SHA256, data).as_ref());
+    digest
+}
+
+#[cfg(target_arch = "x86_64")]
+use lanes::digests as sha2_256_digests;
+
+#[cfg(not(target_arch = "x86_64"))]
+fn sha2_256_digests(messages: &[&[u8]]) -> Vec<Digest> {
+    messages.iter().map(|message| sha2_256_digest(message)).collect()
+}
+
 /// The SHA2-256 multihash of `data`.
 #[must_use]
 pub fn sha2_256(data: &[u8]) -> Multihash {
     // 32 bytes always fit a multihash of up to 128.
-    wrap(SHA2_256, sha(&SHA256, data).as_ref()).unwrap_or_default()
+    wrap(SHA2_256, &sha2_256_digest(data)).unwrap_or_default()
 }
 
 /// Checks that `data` is what `cid` names.
@@ -149,12 +184,27 @@ pub fn sha2_256(data: &[u8]) -> Multihash {
 /// [`ErrorKind::InvalidInput`](crate::ErrorKind) when the hash differs (the message gives both content IDs),
 /// [`ErrorKind::Unsupported`](crate::ErrorKind) for a hash function that is not known here.
 pub fn verify(cid: &Cid, data: &[u8]) -> Result<()> {
-    let function = HashFunction::from_code(cid.hash().code())?;
-    let found = match function {
-        HashFunction::Identity if cid.hash().digest() == data => return Ok(()),
-        HashFunction::Identity => return Err(Error::invalid(format!("the data is not the payload of {cid}"))),
-        other => other.digest(data)?,
-    };
+    match HashFunction::from_code(cid.hash().code())? {
+        HashFunction::Identity if cid.hash().digest() == data => Ok(()),
+        HashFunction::Identity => Err(Error::invalid(format!("the data is not the payload of {cid}"))),
+        other => expect(cid, other.digest(data)?),
+    }
+}
+
+/// [`verify`] for each of several blocks, in their order; faster than one after the other where [`HashFunction::digests`] is.
+#[must_use]
+pub fn verify_all(blocks: &[(Cid, &[u8])]) -> Vec<Result<()>> {
+    let is_sha2_256 = |cid: &Cid| cid.hash().code() == SHA2_256;
+    let messages: Vec<&[u8]> = blocks.iter().filter(|(cid, _)| is_sha2_256(cid)).map(|(_, data)| *data).collect();
+    let mut found = sha2_256_digests(&messages).into_iter();
+    let verified = blocks.iter().map(|(cid, data)| match is_sha2_256(cid).then(|| found.next()).flatten() {
+        Some(digest) => expect(cid, wrap(SHA2_256, &digest)?),
+        None => verify(cid, data),
+    });
+    verified.collect()
+}
+
+fn expect(cid: &Cid, found: Multihash) -> Result<()> {
     if found == *cid.hash() {
         return Ok(());
     }

@@ -129,6 +129,36 @@ fn blocks_of_every_hash_function_are_verified() {
 }
 
 #[test]
+fn many_blocks_are_hashed_and_verified_as_one_is() {
+    let data: Vec<Bytes> = (0..40_usize).map(|i| Bytes::from(vec![i as u8; i * i])).collect();
+    for function in HashFunction::ALL.into_iter().filter(|function| *function != HashFunction::Identity) {
+        let one_by_one = data.iter().map(|data| Block::hash(1, codec::RAW, function, data.clone()).unwrap());
+        let one_by_one: Vec<Block> = one_by_one.collect();
+        assert_eq!(Block::hash_all(1, codec::RAW, function, data.clone()).unwrap(), one_by_one, "{function:?}");
+    }
+    let too_large = vec![Bytes::from_static(b"x"), Bytes::from(vec![0; limits::MAX_BLOCK_BYTES + 1])];
+    let error = Block::hash_all(1, codec::RAW, HashFunction::Sha2_256, too_large).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+
+    // Blocks of all functions in turns, every fifth of them with the bytes of another.
+    let blocks = data.iter().enumerate().map(|(i, data)| {
+        let function = HashFunction::ALL[i % 4];
+        let cid = *Block::hash(1, codec::RAW, function, data.clone()).unwrap().cid();
+        (cid, if i % 5 == 4 { Bytes::from_static(b"other") } else { data.clone() })
+    });
+    let blocks: Vec<(ipfrs_core::Cid, Bytes)> = blocks.collect();
+    let verified = Block::verify_all(blocks.clone());
+    assert_eq!(verified.len(), blocks.len());
+    for (verified, (cid, data)) in verified.into_iter().zip(blocks) {
+        match (verified, Block::new(cid, data)) {
+            (Ok(together), Ok(alone)) => assert_eq!(together, alone),
+            (Err(together), Err(alone)) => assert_eq!(together.to_string(), alone.to_string()),
+            (together, alone) => panic!("{cid}: {together:?}, but {alone:?} alone"),
+        }
+    }
+}
+
+#[test]
 fn digests_of_a_wrong_length_are_refused() {
     for function in HashFunction::ALL {
         let Some(length) = function.digest_bytes() else { continue };

@@ -79,17 +79,19 @@ impl Node {
 }
 
 fn hash_all(blocks: Vec<(Cid, Result<Bytes>)>) -> (Verified, Vec<(Cid, Error)>) {
-    let (mut verified, mut corrupt) = (Verified::default(), Vec::new());
+    let mut verified = Verified { blocks: blocks.len() as u64, ..Verified::default() };
+    let (mut read, mut corrupt) = (Vec::with_capacity(blocks.len()), Vec::new());
     for (cid, data) in blocks {
-        verified.blocks += 1;
-        let checked = data.and_then(|data| {
-            verified.bytes += data.len() as u64;
-            hash::verify(&cid, &data)
-        });
-        if let Err(e) = checked {
-            verified.corrupt += 1;
-            corrupt.push((cid, e));
+        match data {
+            Ok(data) => read.push((cid, data)),
+            Err(e) => corrupt.push((cid, e)),
         }
     }
+    verified.bytes = read.iter().map(|(_, data)| data.len() as u64).sum();
+    let parts: Vec<(Cid, &[u8])> = read.iter().map(|(cid, data)| (*cid, data.as_ref())).collect();
+    let wrong =
+        parts.iter().zip(hash::verify_all(&parts)).filter_map(|((cid, _), checked)| Some((*cid, checked.err()?)));
+    corrupt.extend(wrong);
+    verified.corrupt = corrupt.len() as u64;
     (verified, corrupt)
 }

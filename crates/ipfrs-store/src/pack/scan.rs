@@ -136,15 +136,26 @@ fn frames(mut window: &[u8]) -> Vec<Frame> {
 }
 
 impl Chunk {
-    /// The sections, each of which is verified when its turn comes.
+    /// The sections, verified together.
     pub(super) fn sections(&self) -> impl Iterator<Item = Section<'_>> {
         let mut at = 0;
-        self.frames.iter().map(move |Frame { varint, total }| {
-            let bytes = &self.bytes[at..at + total];
+        let mut sections = Vec::with_capacity(self.frames.len());
+        for Frame { varint, total } in &self.frames {
             let start = self.start + at as u64;
+            let (len, content) = split(&self.bytes[at + varint..at + total]);
+            let cid = content.as_ref().ok().map(|(cid, _)| *cid);
             at += total;
-            let (len, cid, content) = check(&bytes[*varint..]);
-            Section { start, end: start + *total as u64, prefix: varint + len, cid, content }
+            sections.push(Section { start, end: self.start + at as u64, prefix: varint + len, cid, content });
+        }
+        let parts: Vec<(Cid, &[u8])> = sections.iter().filter_map(|section| section.content.clone().ok()).collect();
+        let mut verified = hash::verify_all(&parts).into_iter();
+        sections.into_iter().map(move |mut section| {
+            if section.cid.is_some()
+                && let Some(Err(error)) = verified.next()
+            {
+                section.content = Err(error.to_string());
+            }
+            section
         })
     }
 
@@ -154,13 +165,11 @@ impl Chunk {
     }
 }
 
-/// Splits a section into CID and data and compares them; gives the length of the CID too.
-fn check(section: &[u8]) -> (usize, Option<Cid>, Content<'_>) {
+/// Splits a section into CID and data, which are not compared; gives the length of the CID too.
+fn split(section: &[u8]) -> (usize, Content<'_>) {
     let mut rest = section;
-    let cid = match Cid::read_bytes(&mut rest) {
-        Ok(cid) => cid,
-        Err(error) => return (0, None, Err(format!("its CID is malformed: {error}"))),
-    };
-    let verified = hash::verify(&cid, rest).map_err(|error| error.to_string());
-    (section.len() - rest.len(), Some(cid), verified.map(|()| (cid, rest)))
+    match Cid::read_bytes(&mut rest) {
+        Ok(cid) => (section.len() - rest.len(), Ok((cid, rest))),
+        Err(error) => (0, Err(format!("its CID is malformed: {error}"))),
+    }
 }

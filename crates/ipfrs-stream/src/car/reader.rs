@@ -334,19 +334,32 @@ fn read_v2_header(body: &[u8]) -> Result<Progress> {
 
 /// Splits sections into blocks and verifies them, up to the first that is wrong.
 fn verify(batch: Vec<Section>) -> Verified {
-    let mut blocks = VecDeque::with_capacity(batch.len());
+    let mut offsets = Vec::with_capacity(batch.len());
+    let mut parts = Vec::with_capacity(batch.len());
+    let mut malformed = None;
     for Section { offset, bytes } in batch {
-        match read_block(bytes) {
+        match split(bytes) {
+            Ok(part) => parts.push(part),
+            Err(error) => {
+                malformed = Some(at("section", offset, error));
+                break;
+            }
+        }
+        offsets.push(offset);
+    }
+    let mut blocks = VecDeque::with_capacity(parts.len());
+    for (block, offset) in Block::verify_all(parts).into_iter().zip(offsets) {
+        match block {
             Ok(block) => blocks.push_back(block),
             Err(error) => return Verified { blocks, failed: Some(at("section", offset, error)) },
         }
     }
-    Verified { blocks, failed: None }
+    Verified { blocks, failed: malformed }
 }
 
-fn read_block(section: Bytes) -> Result<Block> {
+fn split(section: Bytes) -> Result<(Cid, Bytes)> {
     let mut rest: &[u8] = &section;
     let cid = Cid::read_bytes(&mut rest).map_err(|error| Error::invalid(format!("invalid binary CID: {error}")))?;
     let cid_bytes = section.len() - rest.len();
-    Block::new(cid, section.slice(cid_bytes..))
+    Ok((cid, section.slice(cid_bytes..)))
 }

@@ -181,11 +181,11 @@ fn put_filesize(payload_bytes: usize, out: &mut BytesMut) {
 /// Hashes leaves, in order.
 pub(crate) fn hash_leaves(leaves: Vec<Leaf>, options: &ImportOptions) -> Result<Vec<HashedLeaf>> {
     let leaf_codec = if options.raw_leaves { codec::RAW } else { codec::DAG_PB };
-    let hash = |leaf: Leaf| {
-        let tsize = leaf.data.len() as u64;
-        let block = options.block(leaf_codec, leaf.data)?;
-        let part = Part { cid: *block.cid(), size: leaf.payload_bytes as u64, tsize };
-        Ok(HashedLeaf { block, part })
-    };
-    leaves.into_iter().map(hash).collect()
+    let sizes: Vec<u64> = leaves.iter().map(|leaf| leaf.payload_bytes as u64).collect();
+    let blocks = options.blocks(leaf_codec, leaves.into_iter().map(|leaf| leaf.data).collect())?;
+    let hashed = blocks.into_iter().zip(sizes).map(|(block, size)| {
+        let part = Part { cid: *block.cid(), size, tsize: block.data().len() as u64 };
+        HashedLeaf { block, part }
+    });
+    Ok(hashed.collect())
 }

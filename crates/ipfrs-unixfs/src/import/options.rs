@@ -200,8 +200,20 @@ impl ImportOptions {
         if self.inline_limit.is_some_and(|limit| data.len() <= limit) {
             return Block::hash(1, codec, HashFunction::Identity, data);
         }
-        let version = if codec == codec::RAW { 1 } else { self.cid_version };
-        Block::hash(version, codec, self.hash, data)
+        Block::hash(self.version_of(codec), codec, self.hash, data)
+    }
+
+    /// [`Self::block`] for each of several.
+    pub(crate) fn blocks(&self, codec: u64, data: Vec<Bytes>) -> Result<Vec<Block>> {
+        match self.inline_limit {
+            // Which of them are inlined goes by their sizes.
+            Some(_) => data.into_iter().map(|data| self.block(codec, data)).collect(),
+            None => Block::hash_all(self.version_of(codec), codec, self.hash, data),
+        }
+    }
+
+    fn version_of(&self, codec: u64) -> u64 {
+        if codec == codec::RAW { 1 } else { self.cid_version }
     }
 
     /// Where files are cut into chunks.
