@@ -1,4 +1,4 @@
-//! What every call has, whatever its method: an ID, a deadline, a count, and an end that is told.
+//! What every call has, whatever its method: an ID, a deadline, codings, a count, and an end that is told.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -16,44 +16,113 @@ use futures::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_node::{Limit, Node, RequestIds, Room};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
+use crate::compression::{self, Codings, GRPC_ENCODING, Recoded, Work};
 use crate::error;
 use crate::inbound::Sent;
 use crate::metrics::{GrpcMetrics, Method};
-use crate::request_id::{self, RequestIds, X_REQUEST_ID};
+use crate::request_id::{self, X_REQUEST_ID};
 
-const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
-pub(crate) const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// What calls share.
 #[derive(Debug)]
 pub(crate) struct Calls {
+    pub(crate) node: Node,
     pub(crate) metrics: GrpcMetrics,
     pub(crate) ids: RequestIds,
     /// How long a client may pause in a message that is all it has to send.
     pub(crate) upload_idle: Duration,
+    /// How long a download may take.
+    pub(crate) max_request: Duration,
+    /// Most bytes of a message, whatever its method.
+    pub(crate) max_message_bytes: usize,
+    /// For compressing and decompressing large messages: as many at the same time as there are cores.
+    pub(crate) turns: Arc<Semaphore>,
+}
+
+impl Calls {
+    /// When a call is over.
+    fn deadline(&self, method: &Method, headers: &HeaderMap) -> Option<Deadline> {
+        let now = Instant::now();
+        let of_client = timeout(headers).and_then(|time| now.checked_add(time)).map(|at| Deadline { at, ours: None });
+        let longest = method.is_download.then_some(self.max_request);
+        let ours = longest.and_then(|longest| Some(Deadline { at: now.checked_add(longest)?, ours: Some(longest) }));
+        of_client.into_iter().chain(ours).min_by_key(|deadline| deadline.at)
+    }
+
+    /// What a call is told that is over.
+    fn over_time(&self, deadline: Deadline, id: &HeaderValue) -> Status {
+        let why = match deadline.ours {
+            None => {
+                "the call did not end before its deadline (grpc-timeout): give it more time, or ask for less at a time"
+                    .into()
+            }
+            Some(longest) => {
+                self.node.count_refusal(Limit::RequestTime);
+                let seconds = longest.as_secs();
+                let what = format!("the call took longer than {seconds} s (gateway.max_request_seconds = {seconds})");
+                format!("{what}: ask for less at a time")
+            }
+        };
+        request_id::within(id, || error::status(Error::new(ErrorKind::Timeout, why)))
+    }
+
+    /// The body of a request, in which clients that owe a message do not pause for ever, without coding.
+    fn inbound(&self, body: Body, codings: Codings, method: &Method) -> Body {
+        let patience = method.takes_one.then_some(self.upload_idle);
+        let sent = Body::new(Sent::new(body, patience));
+        let Some(coding) = codings.request else { return sent };
+        let work = Work::Decompress { coding, most: self.max_message_bytes };
+        Body::new(Recoded::new(sent, work, self.turns.clone()))
+    }
+
+    /// A response, in the coding that the client wants. One that is a status alone has no messages.
+    fn outbound(&self, response: Response, codings: Codings) -> Response {
+        let Some(coding) = codings.answer.filter(|_| !response.headers().contains_key(GRPC_STATUS)) else {
+            return response;
+        };
+        let (mut head, body) = response.into_parts();
+        head.headers.insert(GRPC_ENCODING, HeaderValue::from_static(coding.name()));
+        Response::from_parts(head, Body::new(Recoded::new(body, Work::Compress(coding), self.turns.clone())))
+    }
+}
+
+/// Room in memory for an answer, which a method puts among the extensions of its response: it is free again when all has been
+/// sent.
+pub(crate) type Kept = Arc<Room>;
+
+/// When a call is over.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    /// How long it may take where that is our limit; none where the client set it.
+    ours: Option<Duration>,
 }
 
 /// The layer around all methods: it gives a call its ID, ends it at its deadline, and counts it when its answer has ended. A
 /// method that panics is a defect, and answers INTERNAL.
 pub(crate) async fn observe(State(calls): State<Arc<Calls>>, mut request: Request, next: Next) -> Response {
     let mut end = End { method: calls.metrics.of(request.uri().path()), start: std::time::Instant::now(), code: None };
-    let id = calls.ids.of(request.headers());
-    let deadline = timeout(request.headers()).and_then(|time| Instant::now().checked_add(time));
+    let id = request_id::of(request.headers(), &calls.ids);
+    let deadline = calls.deadline(&end.method, request.headers());
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
-    answer_in_kind(request.headers_mut());
-    let patience = end.method.takes_one.then_some(calls.upload_idle);
-    let request = request.map(|body| Body::new(Sent::new(body, patience)));
-    let answer = AssertUnwindSafe(request_id::scope(id.clone(), next.run(request))).catch_unwind();
-    let answer = match deadline {
-        Some(deadline) => timeout_at(deadline, answer).await.unwrap_or_else(|_| Ok(over_time(&id).into_http())),
-        None => answer.await,
+    let mut response = match request_id::within(&id, || Codings::take(request.headers_mut())) {
+        Ok(codings) => {
+            let request = request.map(|body| calls.inbound(body, codings, &end.method));
+            calls.outbound(answered(&calls, request, next, deadline, &id).await, codings)
+        }
+        Err(unread) => {
+            let mut response = unread.into_http();
+            compression::advertise(response.headers_mut());
+            response
+        }
     };
-    let mut response = answer.unwrap_or_else(|panic| panicked(panic.as_ref(), &id).into_http());
     end.code = response.headers().get(GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()));
     if end.code == Some(Code::OutOfRange) {
         let status = Status::from_header_map(response.headers()).unwrap_or_else(|| Status::out_of_range(""));
@@ -62,20 +131,30 @@ pub(crate) async fn observe(State(calls): State<Arc<Calls>>, mut request: Reques
         response = status.into_http();
     }
     response.headers_mut().insert(X_REQUEST_ID, id.clone());
+    let kept = response.extensions_mut().remove::<Kept>();
     response.map(|inner| {
         let deadline = deadline.filter(|_| end.code.is_none());
-        Body::new(Answer { inner: Some(inner), id, end, deadline, timer: None })
+        Body::new(Answer { inner: Some(inner), calls, id, end, deadline, timer: None, _kept: kept })
     })
 }
 
-/// Compresses for those who compress: as the guide says (<https://grpc.io/docs/guides/compression/>), an answer is in the
-/// encoding of the request unless its sender chose another. Many clients name all that they could read in each call, and ask
-/// for none of it.
-fn answer_in_kind(headers: &mut HeaderMap) {
-    match headers.get(GRPC_ENCODING).cloned() {
-        Some(encoding) => headers.insert(GRPC_ACCEPT_ENCODING, encoding),
-        None => headers.remove(GRPC_ACCEPT_ENCODING),
+/// What a method answers in time.
+async fn answered(
+    calls: &Calls,
+    request: Request,
+    next: Next,
+    deadline: Option<Deadline>,
+    id: &HeaderValue,
+) -> Response {
+    let answer = AssertUnwindSafe(request_id::scope(id.clone(), next.run(request))).catch_unwind();
+    let answer = match deadline {
+        Some(deadline) => match timeout_at(deadline.at, answer).await {
+            Ok(answer) => answer,
+            Err(_) => return calls.over_time(deadline, id).into_http(),
+        },
+        None => answer.await,
     };
+    answer.unwrap_or_else(|panic| panicked(panic.as_ref(), id).into_http())
 }
 
 /// The time that a client gives a call: at most eight digits and a unit
@@ -96,11 +175,6 @@ fn timeout(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-fn over_time(id: &HeaderValue) -> Status {
-    let why = "the call did not end before its deadline (grpc-timeout): give it more time, or ask for less at a time";
-    request_id::within(id, || error::status(Error::new(ErrorKind::Timeout, why)))
-}
-
 fn panicked(panic: &(dyn Any + Send), id: &HeaderValue) -> Status {
     let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     tracing::error!(panic = text.unwrap_or("unknown"), "a method panicked: this is a defect");
@@ -111,17 +185,21 @@ fn panicked(panic: &(dyn Any + Send), id: &HeaderValue) -> Status {
 struct Answer {
     /// `None` after its end.
     inner: Option<Body>,
+    calls: Arc<Calls>,
     id: HeaderValue,
     end: End,
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
     /// Once an end has had to be waited for.
     timer: Option<Pin<Box<Sleep>>>,
+    _kept: Option<Kept>,
 }
 
 impl Answer {
-    fn is_over_time(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(deadline) = self.deadline else { return false };
-        self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline))).as_mut().poll(cx).is_ready()
+    /// The deadline, where it is over.
+    fn overdue(&mut self, cx: &mut Context<'_>) -> Option<Deadline> {
+        let deadline = self.deadline?;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline.at)));
+        timer.as_mut().poll(cx).is_ready().then_some(deadline)
     }
 
     /// Ends the answer with a status; what made it is dropped.
@@ -142,8 +220,10 @@ impl HttpBody for Answer {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
-        if this.inner.is_some() && this.is_over_time(cx) {
-            let status = over_time(&this.id);
+        if this.inner.is_some()
+            && let Some(deadline) = this.overdue(cx)
+        {
+            let status = this.calls.over_time(deadline, &this.id);
             return this.end(&status);
         }
         let Some(inner) = &mut this.inner else { return Poll::Ready(None) };

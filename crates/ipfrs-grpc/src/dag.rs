@@ -49,10 +49,12 @@ impl DagService for Dags {
         let request = request.into_inner();
         let path = content_path(&self.node, &request.path).await?;
         let blocks = self.node.traverse_dag(path, request.max_depth).await.map_err(error::status)?;
+        let node = self.node.clone();
         let answers = blocks.map_err(error::status).map_ok(move |(block, depth)| {
             let (cid, data) = block.into_parts();
             let size = data.len() as u64;
             let data = if request.include_data { data } else { Bytes::new() };
+            node.count_download(data.len());
             TraverseDagResponse { cid: cid.to_string(), depth, size, data }
         });
         Ok(Response::new(Box::pin(answers)))
@@ -74,8 +76,7 @@ fn codec_of(field: &'static str, name: &str, default: u64) -> Result<u64, Fault>
 async fn get(node: &Node, request: GetDagRequest) -> Result<GetDagResponse, Fault> {
     let output = codec_of("output_codec", &request.output_codec, codec::DAG_JSON)?;
     let path = content_path(node, &request.path).await?;
-    let found = node.resolve_dag(path.clone()).await?;
-    let data = node.get_node(path, output).await?;
+    let (found, data) = node.get_node(path, output).await?;
     let codec = codec::name(output).map_or_else(|| format!("{output:#x}"), str::to_owned);
     Ok(GetDagResponse { cid: found.cid.to_string(), remainder: found.remainder.join("/"), data, codec })
 }

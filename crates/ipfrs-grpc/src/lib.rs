@@ -5,6 +5,7 @@
 
 mod block;
 mod call;
+mod compression;
 mod config;
 mod dag;
 mod error;

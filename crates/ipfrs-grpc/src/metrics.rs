@@ -10,6 +10,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Re
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use tonic::Code;
+use tonic_health::pb::health_server;
 
 /// The service and the method of calls that nobody answers.
 const UNKNOWN: &str = "unknown";
@@ -28,6 +29,8 @@ pub(crate) struct Method {
     method: String,
     /// Whether it takes one message, and no more.
     pub(crate) takes_one: bool,
+    /// Whether it answers one message with a stream that comes to an end: `Watch` of health does not.
+    pub(crate) is_download: bool,
     requests: IntCounterVec,
     duration: Histogram,
 }
@@ -45,13 +48,14 @@ impl GrpcMetrics {
         let help = "From a call's head to the end of its answer";
         let options = HistogramOpts::new("ipfrs_grpc_request_duration_seconds", help).buckets(seconds);
         let durations = registered(registry, HistogramVec::new(options, &labels[..2]))?;
-        let of = |service: &str, method: &str, takes_one: bool| {
+        let of = |service: &str, method: &str, takes_one: bool, answers_many: bool| {
             // So that the family is there before the first call.
             requests.with_label_values(&[service, method, code_name(Code::Ok)]);
             Arc::new(Method {
                 service: service.to_owned(),
                 method: method.to_owned(),
                 takes_one,
+                is_download: takes_one && answers_many && service != health_server::SERVICE_NAME,
                 requests: requests.clone(),
                 duration: durations.with_label_values(&[service, method]),
             })
@@ -66,13 +70,13 @@ impl GrpcMetrics {
                     for method in &service.method {
                         methods.insert(
                             format!("/{name}/{}", method.name()),
-                            of(&name, method.name(), !method.client_streaming()),
+                            of(&name, method.name(), !method.client_streaming(), method.server_streaming()),
                         );
                     }
                 }
             }
         }
-        Ok(Self { methods: Arc::new(methods), unknown: of(UNKNOWN, UNKNOWN, true) })
+        Ok(Self { methods: Arc::new(methods), unknown: of(UNKNOWN, UNKNOWN, true, false) })
     }
 
     /// The metrics of the method with this path: `/ipfrs.block.v1.BlockService/GetBlock`.

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::ready;
+use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Context, Poll};
@@ -19,13 +20,13 @@ use http::{Method, Request, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Lifecycle, Node, RequestSlot, RequestSlots};
+use ipfrs_node::{Lifecycle, Node, RequestIds, RequestSlot, RequestSlots};
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
 use ipfrs_proto::dag::v1::dag_service_server::{self, DagService, DagServiceServer};
 use ipfrs_proto::file::v1::file_service_server::{self, FileService, FileServiceServer};
 use ipfrs_proto::tensor::v1::tensor_service_server::{self, TensorService, TensorServiceServer};
 use prometheus::Registry;
-use tonic::codec::CompressionEncoding;
+use tokio::sync::Semaphore;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_web::GrpcWebLayer;
@@ -38,7 +39,7 @@ use crate::error;
 use crate::file::Files;
 use crate::health::Readiness;
 use crate::metrics::GrpcMetrics;
-use crate::request_id::{RequestIds, X_REQUEST_ID};
+use crate::request_id::{self, X_REQUEST_ID};
 use crate::shortcut::Shortcuts;
 use crate::tensor::Tensors;
 
@@ -62,17 +63,6 @@ const MAX_CHUNK_BYTES: usize = 4 * 1024 * 1024 + MESSAGE_ROOM_BYTES;
 /// Room in a message for one content ID as text: most take half of it.
 const CID_ROOM_BYTES: usize = 128;
 
-/// A service with the message encodings that are offered.
-macro_rules! offered {
-    ($service:expr) => {
-        $service
-            .accept_compressed(CompressionEncoding::Gzip)
-            .accept_compressed(CompressionEncoding::Zstd)
-            .send_compressed(CompressionEncoding::Gzip)
-            .send_compressed(CompressionEncoding::Zstd)
-    };
-}
-
 /// A method of a service whose answers are spliced: what it gives for a message.
 macro_rules! answers {
     ($service:expr, $method:ident) => {{
@@ -95,14 +85,14 @@ fn block_service(blocks: Blocks, most: usize) -> Shortcuts<BlockServiceServer<Bl
         }
     };
     let batch_get_blocks = answers!(blocks, batch_get_blocks);
-    Shortcuts::new(offered!(BlockServiceServer::new(blocks)).max_decoding_message_size(most))
+    Shortcuts::new(BlockServiceServer::new(blocks).max_decoding_message_size(most))
         .with("/ipfrs.block.v1.BlockService/GetBlock", most, get_block)
         .with("/ipfrs.block.v1.BlockService/BatchGetBlocks", most, batch_get_blocks)
 }
 
 fn dag_service(dags: Dags) -> Shortcuts<DagServiceServer<Dags>> {
     let traverse_dag = answers!(dags, traverse_dag);
-    Shortcuts::new(offered!(DagServiceServer::new(dags)).max_decoding_message_size(MAX_NODE_BYTES)).with(
+    Shortcuts::new(DagServiceServer::new(dags).max_decoding_message_size(MAX_NODE_BYTES)).with(
         "/ipfrs.dag.v1.DagService/TraverseDag",
         MAX_NODE_BYTES,
         traverse_dag,
@@ -111,7 +101,7 @@ fn dag_service(dags: Dags) -> Shortcuts<DagServiceServer<Dags>> {
 
 fn file_service(files: Files) -> Shortcuts<FileServiceServer<Files>> {
     let get_file = answers!(files, get_file);
-    Shortcuts::new(offered!(FileServiceServer::new(files)).max_decoding_message_size(MAX_CHUNK_BYTES)).with(
+    Shortcuts::new(FileServiceServer::new(files).max_decoding_message_size(MAX_CHUNK_BYTES)).with(
         "/ipfrs.file.v1.FileService/GetFile",
         MAX_CHUNK_BYTES,
         get_file,
@@ -120,7 +110,7 @@ fn file_service(files: Files) -> Shortcuts<FileServiceServer<Files>> {
 
 fn tensor_service(tensors: Tensors) -> Shortcuts<TensorServiceServer<Tensors>> {
     let (get_tensor, stream_tensors) = (answers!(tensors, get_tensor), answers!(tensors, stream_tensors));
-    Shortcuts::new(offered!(TensorServiceServer::new(tensors)).max_decoding_message_size(MAX_CHUNK_BYTES))
+    Shortcuts::new(TensorServiceServer::new(tensors).max_decoding_message_size(MAX_CHUNK_BYTES))
         .with("/ipfrs.tensor.v1.TensorService/GetTensor", MAX_CHUNK_BYTES, get_tensor)
         .with("/ipfrs.tensor.v1.TensorService/StreamTensors", MAX_CHUNK_BYTES, stream_tensors)
 }
@@ -132,6 +122,8 @@ pub struct Limits {
     pub slots: RequestSlots,
     /// How long a client may pause in a stream that others wait for.
     pub upload_idle: Duration,
+    /// How long a stream of content may take, from the head of the call to its end.
+    pub max_request: Duration,
 }
 
 /// The front-end. Cloning shares it.
@@ -174,7 +166,15 @@ impl Grpc {
             .add_service(reflected().build_v1().map_err(broken)?)
             // Clients of before 2023 know no other.
             .add_service(reflected().build_v1alpha().map_err(broken)?);
-        let calls = Arc::new(Calls { metrics, ids: RequestIds::new(), upload_idle: limits.upload_idle });
+        let calls = Arc::new(Calls {
+            node: node.clone(),
+            metrics,
+            ids: RequestIds::new(),
+            upload_idle: limits.upload_idle,
+            max_request: limits.max_request,
+            max_message_bytes: block_bytes.max(MAX_NODE_BYTES).max(MAX_CHUNK_BYTES),
+            turns: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, NonZero::get))),
+        });
         let router = routes.into_axum_router().layer(from_fn_with_state(calls.clone(), call::observe));
         Ok(Self { router, calls, slots: limits.slots })
     }
@@ -206,7 +206,7 @@ impl Grpc {
         let status = error::status(self.slots.refusal());
         self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
         let mut response = status.into_http::<Body>();
-        response.headers_mut().insert(X_REQUEST_ID, self.calls.ids.of(request.headers()));
+        response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &self.calls.ids));
         response
     }
 }

@@ -18,13 +18,12 @@ use tonic::server::NamedService;
 use tonic_prost::ProstDecoder;
 use tower::Service;
 
-use crate::call::GRPC_ENCODING;
 use crate::spliced::{self, Spliced};
 
 /// How a method answers.
 type Answer = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
-/// A service with its shortcuts. Clients that compress get what tonic makes of the same methods.
+/// A service with its shortcuts.
 #[derive(Clone)]
 pub(crate) struct Shortcuts<S> {
     service: S,
@@ -100,7 +99,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match self.methods.get(request.uri().path()).filter(|_| !request.headers().contains_key(GRPC_ENCODING)) {
+        match self.methods.get(request.uri().path()) {
             Some(answer) => answer(request).map(Ok).boxed(),
             None => self.service.call(request).boxed(),
         }

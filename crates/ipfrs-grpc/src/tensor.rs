@@ -20,9 +20,11 @@ use ipfrs_proto::tensor::v1::{
     GetTensorStatsResponse, PutTensorRequest, PutTensorResponse, SliceTensorRequest, SliceTensorResponse,
     StreamTensorsRequest, StreamTensorsResponse, TensorInfo,
 };
+use tokio::task::spawn_blocking;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::Limits;
+use crate::call::Kept;
 use crate::error::{Fault, in_field};
 use crate::file::content_path;
 use crate::inbound::Inbound;
@@ -34,7 +36,10 @@ const MAX_SLICE_BYTES: u64 = 2 * 1024 * 1024;
 /// Most bytes of names, shapes and metadata in one list.
 const MAX_LIST_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a tensor takes in a list besides its name and shape, at most.
+/// Lists of up to so much are made at once.
+const SMALL_LIST_BYTES: usize = 64 * 1024;
+
+/// What a tensor, or an entry of the metadata, takes in a list besides its name and shape or texts, at most.
 const LISTED_BYTES: usize = 48;
 
 /// The service over a node.
@@ -78,20 +83,24 @@ impl TensorService for Tensors {
     ) -> Result<Response<GetTensorInfoResponse>, Status> {
         let request = request.into_inner();
         let file = file(&self.node, &request.path).await?;
-        let catalogue = &file.catalogue;
-        let listed = match &request.name {
-            Some(name) => std::slice::from_ref(catalogue.get(name).map_err(Fault::from)?),
-            None => catalogue.tensors(),
-        };
-        check_list(listed, catalogue.metadata())?;
+        let listed = listed(&file, request.name.as_deref())?;
+        let bytes = list_bytes(listed, file.catalogue.metadata());
+        if bytes > MAX_LIST_BYTES {
+            let why = format!("the list is over {MAX_LIST_BYTES} bytes: name a tensor, or get the head of the file");
+            return Err(Fault::from(Error::too_large(why)).into());
+        }
         self.node.count_tensor(TensorOperation::List, 0);
-        let metadata = catalogue.metadata().iter().map(|(key, text)| (key.clone(), text.clone()));
-        Ok(Response::new(GetTensorInfoResponse {
-            cid: file.cid.to_string(),
-            format: convert::file_format(catalogue.format()).to_owned(),
-            tensors: listed.iter().map(whole).collect(),
-            metadata: metadata.collect(),
-        }))
+        if bytes <= SMALL_LIST_BYTES {
+            return Ok(Response::new(list(&file, listed)));
+        }
+        // As a message, and as its bytes.
+        let room = self.node.room(2 * bytes).await.map_err(Fault::from)?;
+        let made =
+            spawn_blocking(move || Ok::<_, Fault>(list(&file, self::listed(&file, request.name.as_deref())?))).await;
+        let failed = |e| Fault::from(Error::internal("listing tensors failed").with_source(e));
+        let mut response = Response::new(made.map_err(failed)??);
+        response.extensions_mut().insert(Kept::new(room));
+        Ok(response)
     }
 
     async fn slice_tensor(
@@ -215,16 +224,27 @@ async fn whole_part(node: &Node, part: &TensorPart) -> Result<Bytes, Fault> {
     Ok(bytes.freeze())
 }
 
-/// Refuses lists that nobody could take as one message.
-fn check_list<'a>(
-    tensors: &[Tensor],
-    metadata: impl IntoIterator<Item = (&'a String, &'a String)>,
-) -> Result<(), Fault> {
-    let tensors = tensors.iter().map(|tensor| LISTED_BYTES + tensor.name.len() + 10 * tensor.shape.len());
-    let metadata = metadata.into_iter().map(|(key, text)| key.len() + text.len());
-    if tensors.chain(metadata).sum::<usize>() > MAX_LIST_BYTES {
-        let why = format!("the list is over {MAX_LIST_BYTES} bytes: name a tensor, or get the head of the file");
-        return Err(Error::too_large(why).into());
+/// The tensor with this name, or all.
+fn listed<'a>(file: &'a TensorFile, name: Option<&str>) -> Result<&'a [Tensor], Fault> {
+    match name {
+        Some(name) => Ok(std::slice::from_ref(file.catalogue.get(name)?)),
+        None => Ok(file.catalogue.tensors()),
     }
-    Ok(())
+}
+
+/// What a list takes as a message, at most.
+fn list_bytes<'a>(tensors: &[Tensor], metadata: impl IntoIterator<Item = (&'a String, &'a String)>) -> usize {
+    let tensors = tensors.iter().map(|tensor| LISTED_BYTES + tensor.name.len() + 10 * tensor.shape.len());
+    let metadata = metadata.into_iter().map(|(key, text)| LISTED_BYTES + key.len() + text.len());
+    tensors.chain(metadata).sum()
+}
+
+fn list(file: &TensorFile, tensors: &[Tensor]) -> GetTensorInfoResponse {
+    let metadata = file.catalogue.metadata().iter().map(|(key, text)| (key.clone(), text.clone()));
+    GetTensorInfoResponse {
+        cid: file.cid.to_string(),
+        format: convert::file_format(file.catalogue.format()).to_owned(),
+        tensors: tensors.iter().map(whole).collect(),
+        metadata: metadata.collect(),
+    }
 }

@@ -20,7 +20,7 @@ use crate::body::{Drained, Observed, Patient};
 use crate::failure;
 use crate::gateway::error_page::{self, Browser};
 use crate::limits;
-use crate::request_id::{RequestId, X_REQUEST_ID};
+use crate::request_id::{self, RequestId, X_REQUEST_ID};
 use crate::router::AppState;
 
 /// The endpoint of requests that no route answers.
@@ -178,7 +178,7 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     answer: impl FnOnce(Request) -> A,
 ) -> Response {
     let start = request.extensions_mut().remove().map_or_else(Instant::now, |Arrived(at)| at);
-    let id = state.request_ids.of(request.headers());
+    let id = request_id::of(request.headers(), &state.request_ids);
     let asked = state.compression.asked(&request);
     let browser = Browser::of(&request, &id);
     request.extensions_mut().insert(RequestId(id.clone()));

@@ -8,7 +8,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Node, RequestSlots};
+use ipfrs_node::{Node, RequestIds, RequestSlots};
 use prometheus::Registry;
 
 use crate::compression::Compression;
@@ -16,7 +16,6 @@ use crate::error::GatewayError;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::ready::ReadyAnswers;
-use crate::request_id::RequestIds;
 use crate::{GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, routing, rpc, v1};
 
 /// What every handler can reach. Cloning shares it.

@@ -19,7 +19,7 @@ use tower::Service as _;
 use crate::gateway::hosted;
 use crate::gateway::hosts::{Called, Way};
 use crate::metrics;
-use crate::request_id::X_REQUEST_ID;
+use crate::request_id::{self, X_REQUEST_ID};
 use crate::router::AppState;
 
 /// All routes, with a short way for answers that are ready. Cloning shares them.
@@ -80,7 +80,7 @@ impl Service {
 
     /// An answer that was no work, counted as all answers are.
     fn at_once<B>(&self, request: &Request<B>, mut response: Response) -> Step {
-        response.headers_mut().insert(X_REQUEST_ID, self.state.request_ids.of(request.headers()));
+        response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &self.state.request_ids));
         self.state.metrics.family(metrics::UNMATCHED, request.method()).ended_at_once(response.status());
         Step::Ready { response: Some(response) }
     }

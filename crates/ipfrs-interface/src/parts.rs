@@ -37,8 +37,11 @@ impl Parts {
 
     /// gRPC over the same Node, with the limits of `app`.
     pub(crate) fn grpc(&self, config: &Config, app: &App, lifecycle: &Lifecycle) -> Result<Grpc> {
-        let limits =
-            Limits { slots: app.slots.clone(), upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds) };
+        let limits = Limits {
+            slots: app.slots.clone(),
+            upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds),
+            max_request: Duration::from_secs(config.gateway.max_request_seconds),
+        };
         Grpc::new(&self.node, limits, lifecycle, &self.registry)
     }
 

@@ -12,7 +12,7 @@ use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 use serde_ipld_dagcbor::DecodeError;
 
-use crate::{BlockFormat, ContentPath, Node, PutBlock};
+use crate::{BlockFormat, ContentPath, DagPath, Node, PutBlock};
 
 /// Memory that a value takes, at most, for each byte of its block: a list of small numbers is the worst.
 const MEMORY_PER_BYTE: usize = 256;
@@ -36,23 +36,24 @@ pub struct PutNode {
 }
 
 impl Node {
-    /// The value that a path leads to, be it a block or something within one, in the codec `output`. A whole block in its own
-    /// codec is given as it is.
+    /// Where a path leads, be it to a block or to something within one, and the value there in the codec `output`. A whole block in
+    /// its own codec is given as it is.
     ///
     /// # Errors
     /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for other codecs than dag-json, dag-cbor,
     /// dag-pb and raw; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what a codec cannot say, such as a map in raw.
-    pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<Bytes> {
+    pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<(DagPath, Bytes)> {
         let object = self.resolve(path).await?;
-        let (cid, remainder) = (object.cid, object.facts.remainder.clone());
-        if remainder.is_empty() && cid.codec() == output {
-            return Ok(object.block);
+        let found = DagPath { cid: object.cid, remainder: object.facts.remainder.clone() };
+        if found.remainder.is_empty() && found.cid.codec() == output {
+            return Ok((found, object.block));
         }
-        self.convert(object.block, move |block| {
+        let DagPath { cid, remainder } = found.clone();
+        let data = self.convert(object.block, move |block| {
             let value = decode(cid.codec(), block).map_err(|e| Error::new(e.kind(), format!("block {cid}: {e}")))?;
             encode(output, &within(value, &remainder)?)
-        })
-        .await
+        });
+        Ok((found, data.await?))
     }
 
     /// Stores a node durably and gives its content ID.

@@ -31,6 +31,7 @@ mod pin_list;
 mod pins;
 mod protection;
 mod reachable;
+mod request_ids;
 mod request_slots;
 mod sorted_table;
 mod tensors;
@@ -55,7 +56,9 @@ pub use ipfrs_store::{BlockStore, CompactOptions, Compacted, MemoryStore, Spared
 pub use ipfrs_store::{DamagedPack, Mappings, PinMode, PutMode, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
-pub use ipfrs_tensor::{Catalogue, Dtype, FileFormat, Slice, Summary, TensorFormat, TensorInfo, safetensors_head};
+pub use ipfrs_tensor::{
+    Catalogue, Dtype, FileFormat, Order, Slice, Summary, TensorFormat, TensorInfo, safetensors_head,
+};
 pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Place, Profile, leads_nowhere};
 pub use keystore::{KeyFormat, NamedKey, export_key};
 pub use lifecycle::Lifecycle;
@@ -72,6 +75,7 @@ pub use path::ContentPath;
 pub use path_car::{CarScope, EntityBytes, PathCar};
 pub use pin_list::{PinFilter, Pinned, VerifiedPin};
 pub use pins::{PinOptions, Walked};
+pub use request_ids::RequestIds;
 pub use request_slots::{RequestSlot, RequestSlots};
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

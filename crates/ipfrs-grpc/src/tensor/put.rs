@@ -21,8 +21,9 @@ const MAX_TENSORS: usize = 100_000;
 /// Bytes that are remembered for a tensor besides its name and shape, about.
 const TENSOR_BYTES: usize = 128;
 
-/// Descriptions of more than this have a place among what is whole in memory.
-const SMALL_BYTES: usize = 64 * 1024;
+/// Descriptions of more than this have room among what is whole in memory: as much again whenever it is full. Who sends slowly
+/// keeps no more than what came.
+const ROOM_BYTES: usize = 256 * 1024;
 
 /// What is known before the bytes come.
 #[derive(Default)]
@@ -31,8 +32,8 @@ struct Described {
     tensors: Vec<NewTensor>,
     /// Bytes in memory, about.
     bytes: usize,
-    /// For many descriptions.
-    room: Option<Room>,
+    /// For all but the first of them.
+    rooms: Vec<Room>,
 }
 
 /// Stores what a client streams.
@@ -48,11 +49,11 @@ pub(super) async fn put(node: &Node, mut inbound: Inbound<PutTensorRequest>) -> 
             }
             None => break Bytes::new(),
         }
-        if described.bytes > SMALL_BYTES && described.room.is_none() {
-            described.room = Some(node.room(MAX_LIST_BYTES).await.map_err(Fault::from)?);
+        while described.bytes > ROOM_BYTES * (described.rooms.len() + 1) {
+            described.rooms.push(node.room(ROOM_BYTES).await.map_err(Fault::from)?);
         }
     };
-    let Described { options, tensors, room: _room, .. } = described;
+    let Described { options, tensors, rooms: _until_done, .. } = described;
     let PutTensorOptions { metadata, name, no_pin } = options.unwrap_or_default();
     let filename = Some(name).filter(|name| !name.is_empty());
     filename.as_deref().map_or(Ok(()), UploadOptions::check_name).map_err(in_field("options.name"))?;

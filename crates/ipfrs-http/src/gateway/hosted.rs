@@ -28,6 +28,7 @@ use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
 use crate::limits;
 use crate::metrics::{self, Arrived, UNMATCHED};
+use crate::request_id;
 use crate::router::AppState;
 
 /// Routes that a configured gateway has beside its content, to be read.
@@ -41,7 +42,7 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
     let decision = in_slot(&state, request.uri().path(), decide(&state, &visit, request.uri(), request.method())).await;
     let Some(decision) = decision else {
         let family = state.metrics.family(UNMATCHED, request.method());
-        let id = state.request_ids.of(request.headers());
+        let id = request_id::of(request.headers(), &state.request_ids);
         return metrics::observed(&state, family, request, async |_| limits::too_many(&state, UNMATCHED, &id)).await;
     };
     request.extensions_mut().insert(arrived);

@@ -64,7 +64,8 @@ pub(super) async fn page(
     let json = if object.block.len() > MAX_PREVIEW_BYTES {
         Err(format!("nodes of more than {} are not shown", readable(MAX_PREVIEW_BYTES as u64)))
     } else {
-        state.node.get_node((*request.path).clone(), codec::DAG_JSON).await.map_err(|e| e.to_string())
+        let found = state.node.get_node((*request.path).clone(), codec::DAG_JSON).await;
+        found.map(|(_, json)| json).map_err(|e| e.to_string())
     };
     let own = Codec::of(&object.cid).map(|codec| Format::Codec(codec).name());
     let rendering = tokio::task::spawn_blocking(move || {

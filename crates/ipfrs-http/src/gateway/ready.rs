@@ -23,7 +23,7 @@ use super::request::{SERVICE_WORKER, format_by_accept};
 use super::{ROUTE, cors};
 use crate::compression::Compression;
 use crate::metrics::{Family, HttpMetrics};
-use crate::request_id::X_REQUEST_ID;
+use crate::request_id::{self, X_REQUEST_ID};
 use crate::router::AppState;
 
 /// Larger bodies gain little.
@@ -110,7 +110,7 @@ impl ReadyAnswers {
         self.meter.hits.inc();
         let mut response = Response::new(Body::from(ready.body.clone()));
         *response.headers_mut() = ready.headers.clone();
-        response.headers_mut().insert(X_REQUEST_ID, state.request_ids.of(request.headers()));
+        response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &state.request_ids));
         node.count_download(ready.body.len());
         self.family.answered_at_once(ready.body.len(), start);
         Some(response)

@@ -48,7 +48,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.path(&state.node, "ref").await?;
     let output = args.text("output-codec").map_or(Ok(codec::DAG_JSON), codec::parse)?;
-    let node = state.node.get_node(path, output).await?;
+    let (_, node) = state.node.get_node(path, output).await?;
     let length = node.len() as u64;
     Ok(output::bytes(stream::iter([Ok(node)]), length, args.takes_trailers))
 }

@@ -127,7 +127,8 @@ pub mod batch_get_blocks_response {
 /// Why one block of several failed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BlockError {
-    /// The content ID as it was asked for; empty where the block has none yet.
+    /// The content ID as it was asked for; empty where the block has none yet, and where what stood in its place is over
+    /// 512 bytes.
     #[prost(string, tag = "1")]
     pub cid: ::prost::alloc::string::String,
     /// The code, as in gRPC statuses (google.rpc.Code): 5 is NOT_FOUND.

@@ -1,12 +1,11 @@
-//! What every call has: an ID, a deadline, an encoding, a count; health, reflection, and the end of the daemon.
+//! What every call has: an ID, a deadline, a count; health, reflection, and the end of the daemon. [`super::compressed`] has the
+//! codings.
 
 use std::time::Duration;
 
-use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
 use ipfrs_proto::block::v1::stream_blocks_request::Operation;
 use ipfrs_proto::block::v1::{GetBlockRequest, HasBlockRequest, StreamBlocksRequest};
 use tokio::sync::mpsc;
-use tonic::codec::CompressionEncoding;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -71,32 +70,6 @@ async fn a_call_ends_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn answers_are_compressed_for_clients_that_compress() {
-    let gateway = TestGateway::start().await;
-    let text = "the same again and again; ".repeat(4_000);
-    let cid = stored(&gateway, text.clone()).await;
-    for encoding in [None, Some(CompressionEncoding::Gzip), Some(CompressionEncoding::Zstd)] {
-        let mut client = BlockServiceClient::new(gateway.channel())
-            .accept_compressed(CompressionEncoding::Gzip)
-            .accept_compressed(CompressionEncoding::Zstd);
-        if let Some(encoding) = encoding {
-            client = client.send_compressed(encoding);
-        }
-        let put = client.put_block(raw(text.clone())).await.unwrap();
-        assert_eq!(put.into_inner().cid, cid);
-        let response = client.get_block(GetBlockRequest { cid: cid.clone() }).await.unwrap();
-        let expected = match encoding {
-            Some(CompressionEncoding::Gzip) => Some("gzip"),
-            Some(CompressionEncoding::Zstd) => Some("zstd"),
-            _ => None,
-        };
-        let found = response.metadata().get("grpc-encoding").map(|value| value.to_str().unwrap());
-        assert_eq!(found, expected);
-        assert_eq!(response.into_inner().block.unwrap().data, text.as_bytes());
-    }
-}
-
-#[tokio::test]
 async fn calls_are_counted_and_timed() {
     let gateway = TestGateway::start().await;
     let mut client = block_client(&gateway);
@@ -137,8 +110,9 @@ async fn too_many_requests_are_refused_whichever_front_end_they_come_to() {
 async fn health_is_told_of_every_service() {
     let gateway = TestGateway::start().await;
     let mut client = HealthClient::new(gateway.channel());
-    for service in ["", "ipfrs.block.v1.BlockService", "ipfrs.dag.v1.DagService"] {
-        let answer = client.check(HealthCheckRequest { service: service.to_owned() }).await.unwrap().into_inner();
+    let services = ["block.v1.Block", "dag.v1.Dag", "file.v1.File", "tensor.v1.Tensor"];
+    for service in services.map(|name| format!("ipfrs.{name}Service")).into_iter().chain([String::new()]) {
+        let answer = client.check(HealthCheckRequest { service: service.clone() }).await.unwrap().into_inner();
         assert_eq!(answer.status(), ServingStatus::Serving, "{service:?}");
     }
     let unknown = client.check(HealthCheckRequest { service: "what".to_owned() }).await.unwrap_err();

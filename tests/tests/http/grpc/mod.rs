@@ -2,6 +2,7 @@
 
 mod blocks;
 mod calls;
+mod compressed;
 mod dags;
 mod directories;
 mod files;

@@ -1,0 +1,315 @@
+//! Bodies whose messages are compressed or decompressed on their way: small ones at once, others on a blocking thread.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http_body::{Body as HttpBody, Frame};
+use ipfrs_core::Error;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tonic::Status;
+
+use super::{Coding, Unreadable};
+use crate::error;
+
+/// Before each message: whether it is compressed, and its length.
+const PREFIX_BYTES: usize = 5;
+
+/// Largest message that is worked on where it is: a fraction of a millisecond.
+const INLINE_BYTES: usize = 16 * 1024;
+
+/// What is made of small messages goes on when it is so much.
+const GATHERED_BYTES: usize = 32 * 1024;
+
+/// How many large messages go as they are after one that did not become smaller: the rest of its file is as random as a rule.
+const UNTRIED: usize = 15;
+
+/// What is done to messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Work {
+    Compress(Coding),
+    Decompress {
+        coding: Coding,
+        /// Most bytes of a message, in its coding and without.
+        most: usize,
+    },
+}
+
+/// A message in its frame, or why it cannot be had.
+type Outcome = Result<Bytes, Unreadable>;
+
+impl Work {
+    /// Does it to one message. What would not become smaller stays as it is.
+    fn apply(self, message: &Message) -> Outcome {
+        let done = match self {
+            Self::Compress(coding) => coding.compress(&message.bytes).map_err(Unreadable::Malformed)?,
+            Self::Decompress { coding, most } => coding.decompress(&message.bytes, most)?,
+        };
+        match self {
+            Self::Compress(_) if done.len() >= message.bytes.len() => Ok(message.framed()),
+            Self::Compress(_) => Ok(Message { is_compressed: true, bytes: done.into() }.framed()),
+            Self::Decompress { .. } => Ok(Message { is_compressed: false, bytes: done.into() }.framed()),
+        }
+    }
+
+    /// The same where it is little work; `None` where it is not.
+    fn apply_inline(self, message: &Message) -> Option<Outcome> {
+        if message.bytes.len() > INLINE_BYTES {
+            return None;
+        }
+        // A little that is compressed can be much.
+        let bounded = match self {
+            Self::Decompress { coding, most } => Self::Decompress { coding, most: most.min(INLINE_BYTES) },
+            Self::Compress(_) => self,
+        };
+        match (bounded.apply(message), self) {
+            (Err(Unreadable::TooLarge), Self::Decompress { most, .. }) if most > INLINE_BYTES => None,
+            (outcome, _) => Some(outcome),
+        }
+    }
+
+    /// What the other side is told.
+    fn status(self, why: Unreadable) -> Status {
+        match (self, why) {
+            (Self::Compress(coding), _) => {
+                Status::internal(format!("a message could not be compressed ({})", coding.name()))
+            }
+            (Self::Decompress { most, .. }, Unreadable::TooLarge) => {
+                error::clarified(Status::out_of_range(format!("a compressed message has more than {most} bytes")))
+            }
+            (Self::Decompress { coding, .. }, Unreadable::Malformed(e)) => {
+                let why = format!("a message is not in the coding {} that grpc-encoding says: {e}", coding.name());
+                error::status(Error::invalid(why))
+            }
+        }
+    }
+}
+
+/// One message.
+struct Message {
+    is_compressed: bool,
+    bytes: Bytes,
+}
+
+impl Message {
+    /// Takes the first message off `taken`; `None` where it is not whole yet.
+    fn split_off(taken: &mut BytesMut, most: usize) -> Result<Option<Self>, Unreadable> {
+        let Some(prefix) = taken.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+        let [flag, length @ ..] = *prefix;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > most {
+            return Err(Unreadable::TooLarge);
+        }
+        if taken.len() - PREFIX_BYTES < length {
+            return Ok(None);
+        }
+        taken.advance(PREFIX_BYTES);
+        Ok(Some(Self { is_compressed: flag != 0, bytes: taken.split_to(length).freeze() }))
+    }
+
+    fn framed(&self) -> Bytes {
+        let mut frame = BytesMut::with_capacity(PREFIX_BYTES + self.bytes.len());
+        frame.put_u8(self.is_compressed.into());
+        // As long as it was, or bounded by the limit of messages.
+        frame.put_u32(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
+        frame.put_slice(&self.bytes);
+        frame.freeze()
+    }
+}
+
+/// A body of messages to all of which something is done. One is worked on at a time.
+pub(crate) struct Recoded {
+    /// `None` after its end.
+    inner: Option<Body>,
+    work: Work,
+    /// For work on blocking threads, which all calls share.
+    turns: Arc<Semaphore>,
+    /// What has come and is no whole message yet.
+    taken: BytesMut,
+    /// The message that a blocking thread has.
+    turned: Option<BoxFuture<'static, Outcome>>,
+    /// How many large messages are not tried.
+    untried: usize,
+}
+
+impl Recoded {
+    pub(crate) fn new(inner: Body, work: Work, turns: Arc<Semaphore>) -> Self {
+        Self { inner: Some(inner), work, turns, taken: BytesMut::new(), turned: None, untried: 0 }
+    }
+
+    /// What becomes of the small messages that are at hand, up to the first large one, which is given to a blocking thread.
+    fn recode_taken(&mut self) -> Result<BytesMut, Unreadable> {
+        let most = match self.work {
+            Work::Decompress { most, .. } => most,
+            Work::Compress(_) => usize::MAX,
+        };
+        let mut out = BytesMut::new();
+        while out.len() < GATHERED_BYTES
+            && let Some(message) = Message::split_off(&mut self.taken, most)?
+        {
+            let is_done = message.is_compressed == matches!(self.work, Work::Compress(_));
+            let is_large = message.bytes.len() > INLINE_BYTES;
+            if is_done || (is_large && self.untried > 0) {
+                self.untried -= usize::from(!is_done);
+                out.put(message.framed());
+            } else if let Some(outcome) = self.work.apply_inline(&message) {
+                out.put(outcome?);
+            } else {
+                self.turned = Some(turn(self.turns.clone(), self.work, message).boxed());
+                break;
+            }
+        }
+        Ok(out)
+    }
+
+    fn failed(&self, why: Unreadable) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Poll::Ready(Some(Err(axum::Error::new(self.work.status(why)))))
+    }
+}
+
+/// Does the work when it is its turn.
+async fn turn(turns: Arc<Semaphore>, work: Work, message: Message) -> Outcome {
+    let broken = |e: Box<dyn std::error::Error + Send + Sync>| Unreadable::Malformed(std::io::Error::other(e));
+    let turn = turns.acquire_owned().await.map_err(|e| broken(e.into()))?;
+    let working = spawn_blocking(move || {
+        let _turn = turn;
+        work.apply(&message)
+    });
+    working.await.map_err(|e| broken(e.into()))?
+}
+
+impl HttpBody for Recoded {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(turned) = &mut this.turned {
+                let outcome = ready!(turned.poll_unpin(cx));
+                this.turned = None;
+                let frame = match outcome {
+                    Ok(frame) => frame,
+                    Err(why) => return this.failed(why),
+                };
+                if matches!(this.work, Work::Compress(_)) && frame.first() == Some(&0) {
+                    this.untried = UNTRIED;
+                }
+                return Poll::Ready(Some(Ok(Frame::data(frame))));
+            }
+            match this.recode_taken() {
+                Ok(out) if !out.is_empty() => return Poll::Ready(Some(Ok(Frame::data(out.freeze())))),
+                Ok(_) if this.turned.is_some() => continue,
+                Ok(_) => {}
+                Err(why) => return this.failed(why),
+            }
+            let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
+            match ready!(Pin::new(inner).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this.taken.put(data),
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                None => {
+                    this.inner = None;
+                    // Half a message is for the reader of messages to complain of.
+                    let rest = std::mem::take(&mut this.taken).freeze();
+                    return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest))));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    fn body(pieces: Vec<Bytes>) -> Body {
+        Body::from_stream(stream::iter(pieces.into_iter().map(Ok::<_, axum::Error>)))
+    }
+
+    fn recoded(inner: Body, work: Work) -> Body {
+        Body::new(Recoded::new(inner, work, Arc::new(Semaphore::new(1))))
+    }
+
+    async fn all(body: Body) -> Result<Bytes, axum::Error> {
+        axum::body::to_bytes(body, usize::MAX).await
+    }
+
+    /// Flags and lengths of messages.
+    fn messages(mut frames: Bytes) -> Vec<(u8, usize)> {
+        let mut found = Vec::new();
+        while frames.has_remaining() {
+            let (flag, length) = (frames.get_u8(), frames.get_u32() as usize);
+            frames.advance(length);
+            found.push((flag, length));
+        }
+        found
+    }
+
+    /// Bytes that no coding makes fewer: the states of a linear congruential generator.
+    fn random(bytes: usize) -> Bytes {
+        let mut state = 7_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        (0..bytes).map(|_| next()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_compressed_is_decompressed_to_what_it_was_however_it_comes() {
+        let text = |bytes| Bytes::from("the same again; ".repeat(bytes / 16));
+        let contents =
+            [Bytes::new(), text(160), text(INLINE_BYTES), random(100), text(3 << 20), text(64), random(1 << 20)];
+        let plain: Vec<_> =
+            contents.into_iter().map(|bytes| Message { is_compressed: false, bytes }.framed()).collect();
+        for coding in Coding::ALL {
+            let compressed = all(recoded(body(plain.clone()), Work::Compress(coding))).await.unwrap();
+            let flags: Vec<_> = messages(compressed.clone()).into_iter().map(|(flag, _)| flag).collect();
+            assert_eq!(flags, [0, 1, 1, 0, 1, 1, 0], "{coding:?}: what does not become smaller goes as it is");
+            let pieces = compressed.chunks(7_919).map(Bytes::copy_from_slice).collect();
+            let work = Work::Decompress { coding, most: 4 << 20 };
+            assert!(all(recoded(body(pieces), work)).await.unwrap() == plain.concat(), "{coding:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_large_message_that_does_not_become_smaller_the_next_ones_are_not_tried() {
+        let of = |bytes: Bytes| Message { is_compressed: false, bytes }.framed();
+        let (random, zeros) = (of(random(INLINE_BYTES + 1)), of(vec![0; INLINE_BYTES + 1].into()));
+        let all_of_them = [&[random][..], &vec![zeros; UNTRIED + 2]].concat();
+        let sent = all(recoded(body(all_of_them), Work::Compress(Coding::Zstd))).await.unwrap();
+        let flags: Vec<_> = messages(sent).into_iter().map(|(flag, _)| flag).collect();
+        assert_eq!(flags, [&[0][..], &[0; UNTRIED], &[1, 1]].concat());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_what_it_says_and_what_becomes_too_large_is_refused() {
+        let most = 1 << 20;
+        for coding in Coding::ALL {
+            let refused = async |bytes: Vec<u8>| {
+                let frame = Message { is_compressed: true, bytes: bytes.into() }.framed();
+                let failed = all(recoded(body(vec![frame]), Work::Decompress { coding, most })).await.unwrap_err();
+                Status::from_error(failed.into())
+            };
+            let bomb = coding.compress(&vec![0; most + 1]).unwrap();
+            assert!(bomb.len() < INLINE_BYTES);
+            assert_eq!(refused(bomb.clone()).await.code(), tonic::Code::ResourceExhausted);
+            assert_eq!(refused(vec![0; most + 1]).await.code(), tonic::Code::ResourceExhausted);
+            assert_eq!(refused(b"what".to_vec()).await.code(), tonic::Code::InvalidArgument);
+            assert_eq!(refused(bomb[..bomb.len() / 2].to_vec()).await.code(), tonic::Code::InvalidArgument);
+            // Half a frame is left to whoever reads messages.
+            let half = Message { is_compressed: true, bytes: bomb.into() }.framed().slice(..9);
+            assert_eq!(all(recoded(body(vec![half.clone()]), Work::Decompress { coding, most })).await.unwrap(), half);
+        }
+    }
+}
