@@ -1,7 +1,98 @@
-"""Content-addressed storage in the process, and a client of the ipfrs daemon."""
+"""Content-addressed storage for Python: a store in this process, or a client of the ipfrs daemon.
+
+>>> import ipfrs
+>>> with ipfrs.Node(tmp / "my-repo") as node:         # a store in this process
+...     cid = node.add(b"hello world")
+...     node.cat(cid, offset=6)
+b'world'
+
+=====================  ==============================================================
+:class:`Node`          a store in this process, without a daemon
+:class:`Client`        a daemon's store, over HTTP
+:class:`AsyncNode`     as ``Node``, for asyncio
+:class:`AsyncClient`   as ``Client``, for asyncio
+:class:`Gateway`       a daemon inside this process, for notebooks and tests
+:mod:`ipfrs.errors`    what goes wrong, by kind; all are :class:`IpfrsError`
+:mod:`ipfrs.fs`        ``ipfs://`` for fsspec: pandas, pyarrow, dask, zarr
+:mod:`ipfrs.bench`     ``python -m ipfrs.bench``: how fast it is here
+=====================  ==============================================================
+
+The first four have the same methods. A *path* is ``CID``, ``CID/name``, ``/ipfs/CID/name``, ``/ipns/name`` or
+``ipfs://CID/name``; content IDs are plain ``str``.
+"""
 
 from __future__ import annotations
 
-from . import errors
+from . import _lifetime as _lifetime
+from . import errors as errors
+from ._async import AsyncClient, AsyncNode
+from ._files import AsyncFile
+from ._gateway import Gateway
+from ._native import __version__
+from ._sync import Client, Node
+from ._values import AddOptions, Collected, Entry, Pin, Stat, TensorFile, TensorInfo
+from .errors import (
+    ClosedError,
+    ConflictError,
+    CorruptError,
+    ForbiddenError,
+    ForkedError,
+    GoneError,
+    InternalError,
+    InvalidInputError,
+    IpfrsError,
+    LegalReasonsError,
+    NoSpaceError,
+    NotFoundError,
+    RateLimitedError,
+    TooLargeError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnresolvableError,
+    UnsupportedError,
+)
 
-__all__ = ["errors"]
+# Not among the names of `from ipfrs import *`: the built-in one would be hidden.
+from .errors import TimeoutError as TimeoutError
+
+__all__ = [
+    "AddOptions",
+    "AsyncClient",
+    "AsyncFile",
+    "AsyncNode",
+    "Client",
+    "ClosedError",
+    "Collected",
+    "ConflictError",
+    "CorruptError",
+    "Entry",
+    "ForbiddenError",
+    "ForkedError",
+    "Gateway",
+    "GoneError",
+    "InternalError",
+    "InvalidInputError",
+    "IpfrsError",
+    "LegalReasonsError",
+    "NoSpaceError",
+    "Node",
+    "NotFoundError",
+    "Pin",
+    "RateLimitedError",
+    "Stat",
+    "TensorFile",
+    "TensorInfo",
+    "TooLargeError",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnresolvableError",
+    "UnsupportedError",
+    "__version__",
+    "errors",
+]
+
+for _name in __all__:
+    # Users see where a name is to be had, not where it is written.
+    if isinstance(globals()[_name], type):
+        globals()[_name].__module__ = "ipfrs"
+del _name

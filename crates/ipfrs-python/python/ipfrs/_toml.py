@@ -6,10 +6,27 @@ import datetime
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._values import Path
 
 _BARE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
+
+
+def configuration(config: Path | Mapping[str, object] | None) -> str | None:
+    """The text of a configuration: of a mapping of sections, or of the file that it names."""
+    if config is None or isinstance(config, Mapping):
+        return None if config is None else document(config)
+    if not isinstance(config, (str, os.PathLike)):
+        raise TypeError(
+            'config is the path of a TOML file, or a mapping of sections such as {"store": {...}},'
+            f" not {type(config).__name__}"
+        )
+    with open(config, encoding="utf-8") as file:
+        return file.read()
 
 
 def document(sections: Mapping[str, object]) -> str:
@@ -35,8 +52,7 @@ def _section(name: str, keys: object) -> str:
         raise TypeError(f"the name of a section is a str, not {type(name).__name__}: {name!r}")
     if not isinstance(keys, Mapping):
         raise TypeError(
-            f"{name} is a section: give it as a mapping of its keys, such as "
-            f"{name}={{...}}, not {type(keys).__name__}"
+            f"{name} is a section: give it as a mapping of its keys, such as {name}={{...}}, not {type(keys).__name__}"
         )
     lines = [f"{_key(key, name)} = {_value(value, f'{name}.{key}')}\n" for key, value in keys.items()]
     return f"[{_key(name, name)}]\n{''.join(lines)}"
@@ -87,17 +103,13 @@ def _value(value: object, where: str) -> str:
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         items = (_value(item, f"{where}[{at}]") for at, item in enumerate(value))
         return f"[{', '.join(items)}]"
-    raise TypeError(
-        f"{where} is {'None: leave it out for its default' if value is None else type(value).__name__}"
-        ": TOML has str, bool, int, float, dates, lists and mappings"
-    )
+    if value is None:
+        raise TypeError(f"{where} is None, which TOML does not have: leave it out for its default")
+    raise TypeError(f"{where} is {type(value).__name__}: TOML has str, bool, int, float, dates, lists and mappings")
 
 
 def _float(value: float) -> str:
-    if math.isnan(value):
-        return "nan"
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    text = repr(value)
-    # TOML wants digits on both sides of a point, or none: "1e+16" is fine as it is.
-    return text
+    if math.isfinite(value):
+        # Not repr(), which subclasses such as those of NumPy have their own of.
+        return float.__repr__(value)
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

@@ -63,9 +63,9 @@ class Stat:
     cid: str
     kind: Kind
     size: int
-    blocks: Optional[int] = None
-    mode: Optional[int] = None
-    mtime: Optional[float] = None
+    blocks: int | None = None
+    mode: int | None = None
+    mtime: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,38 @@
-"""What goes wrong, by kind: each error of ipfrs is an :class:`IpfrsError` and a fitting built-in exception at the same time.
+"""What goes wrong, by kind: each error is an :class:`IpfrsError` and a fitting built-in exception at the same time.
 
-``except KeyError`` catches a block that is not there, ``except OSError`` what the machine refused. ``error.kind`` is the
-stable, lower-case code that the daemon's errors have too.
+=======================  ====================  ===================================================
+class                    is also a             when
+=======================  ====================  ===================================================
+`NotFoundError`          KeyError              the block, path, tensor or pin is not here
+`UnresolvableError`      LookupError           a name leads to no content
+`GoneError`              KeyError              it was here and will not come back
+`InvalidInputError`      ValueError            the call is wrong, and will be
+`TooLargeError`          ValueError            it is over a limit, which the message names
+`UnsupportedError`       ValueError            it is asked for what is not done here
+`ConflictError`          RuntimeError          the block is pinned, the repo is in use
+`UnauthenticatedError`   PermissionError       there is no token, or a wrong one
+`ForbiddenError`         PermissionError       it is not allowed; the repo is open read-only
+`LegalReasonsError`      PermissionError       it is not given out for legal reasons
+`TimeoutError`           TimeoutError          it did not end in time
+`UnavailableError`       ConnectionError       nobody listens there, or the connection broke
+`RateLimitedError`       OSError               there were too many requests: try again later
+`CorruptError`           OSError               bytes are not what their content ID says
+`NoSpaceError`           OSError               the disk is full
+`InternalError`          OSError               a defect, or a failure of the machine
+`ClosedError`            ValueError            it was closed before, as with a closed file
+`ForkedError`            RuntimeError          the process was forked after ``import ipfrs``
+=======================  ====================  ===================================================
+
+``error.kind`` is the stable code that the daemon's errors have too, and ``str(error)`` the message. Arguments of a
+wrong type are the built-in TypeError, and what Python says of local files is the built-in OSError. All errors can be
+pickled.
+
+Example:
+    >>> try:
+    ...     node.cat("bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku/missing")
+    ... except KeyError as error:
+    ...     error.kind
+    'not_found'
 """
 
 from __future__ import annotations

@@ -1,0 +1,160 @@
+"""Saves content on this machine: beside the target first, moved there when it is whole.
+
+Names come from strangers. Everything is made anew inside a directory that nobody else knows, each name is one plain
+component, and nothing that was made is ever followed: a symlink and a directory of the same name cannot both be made,
+so no name can lead outside.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ._steps import Told
+from .errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from ._native import Backend
+    from ._steps import Steps
+    from ._values import Progress
+
+_MAX_DEPTH = 128
+"""Directories within directories that are followed."""
+
+
+def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> Steps[str]:
+    """Saves a file, a symlink or a directory with everything in it; gives where it is now."""
+    told = Told(progress)
+    # One name may lead elsewhere from one call to the next.
+    cid, kind, size, *_ = yield native.stat(path)
+    if kind == "node":
+        raise InvalidInputError(f"{path} is no file and no directory: save its block with get, or all with export_car")
+    target: str = yield partial(_target, path, os.fsdecode(dest))
+    directory = _stage(target)
+    try:
+        root = yield partial(_begin, directory, target, kind == "file")
+        if kind == "directory":
+            yield from _tree(native, cid, root, told)
+        else:
+            yield from _leaf(native, cid, kind, root, told, size)
+        yield partial(os.replace, root, target)
+    finally:
+        # What cannot be removed is no reason to fail what was done.
+        shutil.rmtree(directory, ignore_errors=True)
+    return target
+
+
+def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
+    """Writes a CAR to a path or a file object; gives how many bytes it has."""
+    chunks = yield native.export_car(path)
+    if hasattr(dest, "write"):
+        return (yield from _written(chunks, dest, Told(None), None))
+    target = os.fsdecode(dest)
+    directory = _stage(target)
+    try:
+        root = yield partial(_begin, directory, target, True)
+        with (yield partial(open, root, "xb")) as file:
+            count = yield from _written(chunks, file, Told(None), None)
+        yield partial(os.replace, root, target)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return count
+
+
+def _target(path: str, dest: str) -> str:
+    """``dest``; within it, if it is a directory, the last part of ``path``."""
+    if not os.path.isdir(dest):
+        return dest
+    return _inside(dest, path.rstrip("/").rpartition("/")[2])
+
+
+def _stage(target: str) -> str:
+    """The name of a new directory beside the target."""
+    parent, name = os.path.split(os.path.abspath(target))
+    return os.path.join(parent, f".{name[:64]}.partial-{secrets.token_hex(8)}")
+
+
+def _begin(directory: str, target: str, is_file: bool) -> str:
+    """Makes the directory, and gives where what is saved is built. A file may replace a file; anything else that is in
+    the way is an error now, before anything is fetched."""
+    try:
+        mode = os.lstat(target).st_mode
+    except FileNotFoundError:
+        pass
+    else:
+        if not (is_file and stat.S_ISREG(mode)):
+            raise FileExistsError(errno.EEXIST, "is there already: remove it, or save elsewhere", target)
+    os.mkdir(directory, 0o700)
+    return os.path.join(directory, "root")
+
+
+def _inside(directory: str, name: str) -> str:
+    if name in ("", ".", "..") or "/" in name or "\0" in name or os.sep in name:
+        raise InvalidInputError(f"refusing to save an entry called {name!r}: that is no name within a directory")
+    return os.path.join(directory, name)
+
+
+def _tree(native: Backend, root: str, path: str, told: Told) -> Steps[None]:
+    pending = [(root, path, 0)]
+    while pending:
+        cid, directory, depth = pending.pop()
+        if depth > _MAX_DEPTH:
+            raise InvalidInputError(f"directories lie within directories more than {_MAX_DEPTH} deep: this is refused")
+        yield partial(_made, os.mkdir, directory)
+        for name, child, kind, _size in (yield native.list(cid)):
+            inside = _inside(directory, name)
+            if kind == "directory":
+                pending.append((child, inside, depth + 1))
+            else:
+                yield from _leaf(native, child, kind, inside, told, None)
+
+
+def _leaf(native: Backend, cid: str, kind: str, path: str, told: Told, size: int | None) -> Steps[None]:
+    if kind == "symlink":
+        target = yield native.read(cid, 0, None)
+        yield partial(_made, partial(os.symlink, target), os.fsencode(path))
+        return
+    with (yield partial(_made, _new_file, path)) as file:
+        chunks = yield native.chunks(cid, 0, None)
+        yield from _written(chunks, file, told, size)
+
+
+def _written(chunks: Any, file: Any, told: Told, total: int | None) -> Steps[int]:
+    count = 0
+    try:
+        while True:
+            piece = yield chunks.next()
+            if piece is None:
+                return count
+            yield partial(_write, file, piece)
+            count += piece.nbytes
+            told.advance(piece.nbytes, total)
+    finally:
+        chunks.close()
+
+
+def _new_file(path: str) -> Any:
+    return open(path, "xb")
+
+
+def _write(file: Any, piece: memoryview) -> None:
+    while piece.nbytes:
+        count = file.write(piece)
+        # Raw files may take a part of it, and tell how much; others take all, and need not tell.
+        if not isinstance(count, int) or count >= piece.nbytes:
+            return
+        piece = piece[count:]
+
+
+def _made(make: Any, path: Any) -> Any:
+    """Everything is made anew and never opened again: the second entry of a name fails."""
+    try:
+        return make(path)
+    except FileExistsError:
+        name = os.path.basename(os.fsdecode(path))
+        raise InvalidInputError(f"refusing to save a directory that has two entries called {name!r}") from None
