@@ -202,9 +202,18 @@ impl Node {
     /// The bytes of a span of a file. Only the blocks that it touches are read, a bounded way ahead of the consumer;
     /// dropping the stream stops the reading.
     pub fn read(&self, file: &FileContent, span: Span) -> impl Stream<Item = Result<Bytes>> + Send + Unpin + use<> {
+        self.metered(self.reader(file, span))
+    }
+
+    /// A span of a file, of which nothing counts as a download.
+    pub(crate) fn reader(&self, file: &FileContent, span: Span) -> DagReader {
+        DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming)
+    }
+
+    /// Keeps the streaming metrics of what goes out.
+    pub(crate) fn metered<S>(&self, reader: S) -> MeteredStream<S> {
         let metrics = self.inner.metrics.clone();
         let active = Active::begin(&metrics.downloads_active);
-        let reader = DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming);
         MeteredStream { reader, metrics, _active: active }
     }
 
@@ -213,8 +222,7 @@ impl Node {
     /// # Errors
     /// As the stream of [`Self::read`].
     pub async fn peek(&self, file: &FileContent, span: Span) -> Result<Bytes> {
-        let mut reader = DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming);
-        reader.next().await.unwrap_or_else(|| Ok(Bytes::new()))
+        self.reader(file, span).next().await.unwrap_or_else(|| Ok(Bytes::new()))
     }
 
     /// Counts bytes of a file that were given out without a stream.
@@ -241,14 +249,14 @@ fn kind(node: Option<UnixFsNode>) -> ObjectKind {
     }
 }
 
-/// A [`DagReader`] that keeps the streaming metrics.
-struct MeteredStream {
-    reader: DagReader,
+/// A stream of what goes out of a file, that keeps the streaming metrics.
+pub(crate) struct MeteredStream<S> {
+    reader: S,
     metrics: Metrics,
     _active: Active,
 }
 
-impl Stream for MeteredStream {
+impl<S: Stream<Item = Result<Bytes>> + Unpin> Stream for MeteredStream<S> {
     type Item = Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

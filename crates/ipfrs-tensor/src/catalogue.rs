@@ -22,7 +22,16 @@ pub enum FileFormat {
     Npy,
 }
 
-/// One tensor of a file. Its elements lie in one piece, in row-major (C) order.
+/// In which order the elements of a tensor lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The last index runs first: C order.
+    RowMajor,
+    /// The first index runs first: Fortran order, in which NumPy saves arrays that are the transpose of another.
+    ColumnMajor,
+}
+
+/// One tensor of a file. Its elements lie in one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorInfo {
     /// Its name; empty for the one of an `.npy` file.
@@ -35,6 +44,10 @@ pub struct TensorInfo {
     pub offset: u64,
     /// How many bytes it has.
     pub bytes: u64,
+    /// In which order its elements lie. Row-major but in `.npy` files that say otherwise, and wherever both are alike.
+    pub order: Order,
+    /// Whether its numbers are big-endian, as they may be in `.npy` files.
+    pub is_big_endian: bool,
 }
 
 /// Where the header of a file ends.
@@ -92,8 +105,8 @@ impl Catalogue {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the tensor and what is wrong with it: unknown types, shapes
     /// that overflow or do not fit their bytes, offsets that overlap, leave holes or lie outside of the file, names that
-    /// occur twice; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for what NumPy writes and is not offered: Fortran
-    /// order, big-endian and structured types.
+    /// occur twice; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for what NumPy writes and is not offered: Python
+    /// objects, texts, dates and structured types.
     pub fn parse(header: &[u8], file_bytes: u64) -> Result<Self> {
         let found = Header::of(&header[..header.len().min(PREFIX_BYTES)], file_bytes)?;
         if header.len() != found.bytes {
@@ -142,14 +155,19 @@ impl Catalogue {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names it.
     pub fn get(&self, name: &str) -> Result<&TensorInfo> {
+        self.place(name).map(|place| &self.tensors[place])
+    }
+
+    /// Which of [`Self::tensors`] has this name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names it.
+    pub fn place(&self, name: &str) -> Result<usize> {
         let place = self.by_name.binary_search_by(|place| self.tensors[*place as usize].name.as_str().cmp(name));
-        match place {
-            Ok(place) => Ok(&self.tensors[self.by_name[place] as usize]),
-            Err(_) => {
-                let count = self.tensors.len();
-                Err(Error::not_found(format!("no tensor named {} among the {count} of the file", shown(name))))
-            }
-        }
+        place.map(|place| self.by_name[place] as usize).map_err(|_| {
+            let count = self.tensors.len();
+            Error::not_found(format!("no tensor named {} among the {count} of the file", shown(name)))
+        })
     }
 }
 

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use ipfrs_core::Error;
 
+use crate::catalogue::shown;
+
 /// The type of a tensor's elements: all that safetensors has
 /// (<https://github.com/huggingface/safetensors#format>), and [`Dtype::C128`] of NumPy. Little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -109,13 +111,31 @@ impl Dtype {
         self.row().3
     }
 
-    /// The type with this name in `.npy` files. Bytes without a type (`|V2`) have none.
+    /// The type with this name in `.npy` files, and whether its numbers are big-endian. Bytes without a type (`|V2`) have none.
     #[must_use]
-    pub fn from_npy(descr: &str) -> Option<Self> {
-        // NumPy writes "not applicable" for the byte order of single bytes, and reads any.
-        let single = descr.strip_prefix(['<', '=', '|', '>']).filter(|kind| matches!(*kind, "b1" | "u1" | "i1"));
-        let known = |name: &str| name == descr || single.is_some_and(|kind| name.strip_prefix('|') == Some(kind));
-        TABLE.iter().find(|(.., npy)| npy.is_some_and(|npy| !npy.contains('V') && known(npy))).map(|(dtype, ..)| *dtype)
+    pub fn from_npy(descr: &str) -> Option<(Self, bool)> {
+        let (order, kind) = descr.split_at_checked(1)?;
+        let of = |order: &str| {
+            let named = |npy: &str| npy.strip_prefix(order) == Some(kind) && !npy.contains('V');
+            TABLE.iter().find(|(.., npy)| npy.is_some_and(named)).map(|(dtype, ..)| *dtype)
+        };
+        match order {
+            // NumPy writes "not applicable" for the byte order of single bytes, and reads any.
+            "<" => of("<").or_else(|| of("|")).map(|dtype| (dtype, false)),
+            ">" => of("<").map(|dtype| (dtype, true)).or_else(|| of("|").map(|dtype| (dtype, false))),
+            "|" => of("|").map(|dtype| (dtype, false)),
+            _ => None,
+        }
+    }
+
+    /// Bytes of one number, which is what byte orders are of: half of a complex one.
+    #[must_use]
+    pub fn number_bytes(self) -> usize {
+        match self {
+            Self::C64 => 4,
+            Self::C128 => 8,
+            _ => usize::try_from(self.bits().div_ceil(8)).unwrap_or(1),
+        }
     }
 
     /// Whether safetensors has this type.
@@ -150,7 +170,7 @@ impl FromStr for Dtype {
         let found = TABLE.iter().find(|(_, known, ..)| *known == name).map(|(dtype, ..)| *dtype);
         found.ok_or_else(|| {
             let known: Vec<_> = TABLE.iter().map(|(_, name, ..)| *name).collect();
-            Error::invalid(format!("unknown dtype {name:?}: known are {}", known.join(", ")))
+            Error::invalid(format!("unknown dtype {}: known are {}", shown(name), known.join(", ")))
         })
     }
 }
@@ -169,10 +189,17 @@ mod tests {
 
     #[test]
     fn types_of_numpy_are_known_in_the_orders_that_it_writes() {
-        assert_eq!(Dtype::from_npy("<f4"), Some(Dtype::F32));
-        assert_eq!(Dtype::from_npy("|b1"), Some(Dtype::Bool));
-        assert_eq!(Dtype::from_npy("<u1"), Some(Dtype::U8));
-        for refused in [">f4", "f4", "|V2", "<U5", "", "|"] {
+        for (descr, dtype, is_big_endian) in [
+            ("<f4", Dtype::F32, false),
+            (">f4", Dtype::F32, true),
+            (">c16", Dtype::C128, true),
+            ("|b1", Dtype::Bool, false),
+            ("<u1", Dtype::U8, false),
+            (">i1", Dtype::I8, false),
+        ] {
+            assert_eq!(Dtype::from_npy(descr), Some((dtype, is_big_endian)), "{descr}");
+        }
+        for refused in ["f4", "=f4", "|f4", "|V2", "<V2", "<U5", "|O", "<M8[ns]", "<f16", "é4", "", "|"] {
             assert_eq!(Dtype::from_npy(refused), None, "{refused}");
         }
     }

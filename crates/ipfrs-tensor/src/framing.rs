@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipfrs_core::{Error, Result};
 
-use crate::{Dtype, arrow, npy, safetensors};
+use crate::{Dtype, Order, arrow, npy, safetensors};
 
 /// How the bytes of a tensor are framed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -43,10 +43,10 @@ impl TensorFormat {
         }
     }
 
-    /// What stands around the bytes of a tensor. Its `name` and `metadata` are of safetensors only.
+    /// What stands around the bytes of a tensor that lie in `order`. Its `name` and `metadata` are of safetensors only.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for types that the format does not have;
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for types and orders that the format does not have;
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for what is more than it holds;
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a shape without a size in bytes, and for a name that is the
     /// format's own.
@@ -55,16 +55,27 @@ impl TensorFormat {
         name: &str,
         dtype: Dtype,
         shape: &[u64],
+        order: Order,
         metadata: &BTreeMap<String, String>,
     ) -> Result<Framing> {
         let head_alone = |head| Framing { head, tail: Vec::new() };
         match self {
+            Self::Npy => npy::head(dtype, shape, order).map(head_alone),
+            Self::Raw | Self::Safetensors | Self::Arrow if order == Order::ColumnMajor => Err(column_major()),
             Self::Raw => Ok(Framing::default()),
-            Self::Npy => npy::head(dtype, shape).map(head_alone),
             Self::Safetensors => safetensors::head([(name, dtype, shape)], metadata).map(head_alone),
             Self::Arrow => arrow::frame(dtype, shape),
         }
     }
+}
+
+/// Refuses elements that lie in Fortran order where nothing would say that they do.
+#[must_use]
+pub fn column_major() -> Error {
+    Error::unsupported(
+        "the array is stored column by column (Fortran order): ask for the format npy, whose header says so, for a slice \
+         along one dimension, or save the array with numpy.ascontiguousarray",
+    )
 }
 
 impl fmt::Display for TensorFormat {

@@ -6,15 +6,18 @@ mod arrow;
 mod catalogue;
 mod dtype;
 mod framing;
+mod moments;
 mod npy;
 mod plan;
 mod safetensors;
 mod slice;
 mod stats;
 
-pub use catalogue::{Catalogue, FileFormat, Header, MAX_RANK, PREFIX_BYTES, TensorInfo, bytes_of as tensor_bytes};
+pub use catalogue::{
+    Catalogue, FileFormat, Header, MAX_RANK, Order, PREFIX_BYTES, TensorInfo, bytes_of as tensor_bytes,
+};
 pub use dtype::Dtype;
-pub use framing::{Framing, TensorFormat};
+pub use framing::{Framing, TensorFormat, column_major};
 pub use plan::{Plan, Run};
 pub use safetensors::{MAX_HEADER_BYTES, head as safetensors_head};
 pub use slice::{Selection, Slice};

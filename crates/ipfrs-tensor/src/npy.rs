@@ -4,7 +4,7 @@
 use ipfrs_core::{Error, Result};
 
 use crate::catalogue::{MAX_RANK, bytes_of, shown};
-use crate::{Dtype, FileFormat, Header, TensorInfo};
+use crate::{Dtype, FileFormat, Header, Order, TensorInfo};
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -24,12 +24,14 @@ fn cut_off() -> Error {
 /// Where the dictionary begins, and where it ends.
 fn dictionary(prefix: &[u8]) -> Result<(usize, usize)> {
     let (start, length) = match prefix.get(MAGIC.len()..).ok_or_else(cut_off)? {
-        [1, _, a, b, ..] => (V1_BYTES, usize::from(u16::from_le_bytes([*a, *b]))),
-        [2 | 3, _, a, b, c, d, ..] => {
+        [1, 0, a, b, ..] => (V1_BYTES, usize::from(u16::from_le_bytes([*a, *b]))),
+        [2 | 3, 0, a, b, c, d, ..] => {
             (V1_BYTES + 2, usize::try_from(u32::from_le_bytes([*a, *b, *c, *d])).unwrap_or(usize::MAX))
         }
-        [major, minor, ..] if *major == 0 || *major > 3 => {
-            return Err(Error::unsupported(format!(".npy version {major}.{minor} is not known: known are 1.0 to 3.0")));
+        [major, minor, ..] if !matches!((major, minor), (1..=3, 0)) => {
+            return Err(Error::unsupported(format!(
+                ".npy version {major}.{minor} is not known: known are 1.0, 2.0 and 3.0"
+            )));
         }
         _ => return Err(cut_off()),
     };
@@ -75,22 +77,32 @@ pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
     }
     let missing = |key: &str| Error::invalid(format!("the .npy header has no {key}"));
     let descr = descr.ok_or_else(|| missing("descr"))?;
-    let dtype = Dtype::from_npy(descr).ok_or_else(|| {
-        Error::unsupported(format!("NumPy type {}: little-endian numbers and booleans are offered", shown(descr)))
-    })?;
+    let (dtype, is_big_endian) = Dtype::from_npy(descr).ok_or_else(|| not_offered(descr))?;
     let shape = shape.ok_or_else(|| missing("shape"))?;
-    // What has one long dimension lies alike in both orders.
-    if fortran_order.ok_or_else(|| missing("fortran_order"))? && shape.iter().filter(|dim| **dim > 1).count() > 1 {
-        let remedy = "save it with numpy.ascontiguousarray, or fetch the whole file";
-        return Err(Error::unsupported(format!("the array is stored column by column (Fortran order): {remedy}")));
-    }
+    // What has one long dimension, or no elements, lies alike in both orders.
+    let is_ambiguous = !shape.contains(&0) && shape.iter().filter(|dim| **dim > 1).count() > 1;
+    let order = match fortran_order.ok_or_else(|| missing("fortran_order"))? {
+        true if is_ambiguous => Order::ColumnMajor,
+        _ => Order::RowMajor,
+    };
     let (bytes, room) = (bytes_of(dtype, &shape)?, file_bytes.saturating_sub(end as u64));
     if bytes != room {
         return Err(Error::invalid(format!(
             "the file holds {room} bytes of data for {bytes} bytes of {dtype} {shape:?}"
         )));
     }
-    Ok(TensorInfo { name: String::new(), dtype, shape, offset: end as u64, bytes })
+    Ok(TensorInfo { name: String::new(), dtype, shape, offset: end as u64, bytes, order, is_big_endian })
+}
+
+/// A type of NumPy that is no [`Dtype`].
+fn not_offered(descr: &str) -> Error {
+    let why = match descr.trim_start_matches(['<', '>', '|', '=']).chars().next() {
+        Some('O') => "the array holds Python objects, as a pickle, which is never read: save numbers",
+        _ => {
+            "arrays of numbers and booleans are offered, of up to 64 bits each: save it as one, or fetch the whole file"
+        }
+    };
+    Error::unsupported(format!("NumPy type {}: {why}", shown(descr)))
 }
 
 /// The header of an `.npy` file, version 1.0.
@@ -98,14 +110,15 @@ pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
 /// # Errors
 /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for types that NumPy cannot hold; as [`TensorInfo`]s are checked for shapes
 /// without a size in bytes.
-pub(crate) fn head(dtype: Dtype, shape: &[u64]) -> Result<Vec<u8>> {
+pub(crate) fn head(dtype: Dtype, shape: &[u64], order: Order) -> Result<Vec<u8>> {
     let descr = dtype.npy().ok_or_else(|| {
         Error::unsupported(format!("NumPy cannot hold {dtype}, which is less than a byte: ask for raw or safetensors"))
     })?;
     bytes_of(dtype, shape)?;
     let dims: Vec<_> = shape.iter().map(u64::to_string).collect();
     let tuple = if dims.len() == 1 { format!("({},)", dims[0]) } else { format!("({})", dims.join(", ")) };
-    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {tuple}, }}");
+    let fortran_order = if order == Order::ColumnMajor { "True" } else { "False" };
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': {fortran_order}, 'shape': {tuple}, }}");
     let padded = (V1_BYTES + text.len() + 1).next_multiple_of(ALIGNMENT) - V1_BYTES;
     while text.len() + 1 < padded {
         text.push(' ');
@@ -175,11 +188,14 @@ impl<'a> Literal<'a> {
         Err(self.unexpected("True or False"))
     }
 
-    /// A tuple of numbers, which Python 2 wrote with an `L` behind each.
+    /// A tuple of numbers, which Python 2 wrote with an `L` behind each. One of one number has a comma.
     fn tuple(&mut self) -> Result<Vec<u64>> {
         self.expect('(')?;
-        let mut numbers = Vec::new();
+        let (mut numbers, mut has_comma) = (Vec::new(), false);
         while !self.takes(')') {
+            if !numbers.is_empty() && !has_comma {
+                return Err(self.unexpected("',' or ')'"));
+            }
             self.rest = self.rest.trim_start();
             let digits = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
             let number = self.rest[..digits].parse().map_err(|_| self.unexpected("a dimension"))?;
@@ -189,10 +205,10 @@ impl<'a> Literal<'a> {
             numbers.push(number);
             self.rest = &self.rest[digits..];
             self.takes('L');
-            if !self.takes(',') {
-                self.expect(')')?;
-                break;
-            }
+            has_comma = self.takes(',');
+        }
+        if numbers.len() == 1 && !has_comma {
+            return Err(Error::invalid("the shape in the .npy header is a number: one dimension is written as (3,)"));
         }
         Ok(numbers)
     }

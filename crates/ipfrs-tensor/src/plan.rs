@@ -2,7 +2,7 @@
 
 use ipfrs_core::{Error, Result};
 
-use crate::{Dtype, Selection};
+use crate::{Dtype, Order, Selection};
 
 /// A piece of a tensor that lies in one run: `bytes` from `start` on, from the tensor's first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Run {
     }
 }
 
-/// The bytes of a selection as runs, in the order of the result, which is that of the tensor: each begins behind the end of
+/// The bytes of a selection as runs, in the order in which the tensor lies, and so the result: each begins behind the end of
 /// the one before. An iterator of constant size, however many runs there are; a clone goes on from the same place.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -48,19 +48,21 @@ struct Outer {
 }
 
 impl Plan {
-    /// The runs of `selection` of a tensor of `dtype`, whose bytes were checked to be countable.
+    /// The runs of `selection` of a tensor of `dtype` that lies in `order`, whose bytes were checked to be countable.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when a run of elements of less than a byte does not begin and end at
     /// whole bytes.
-    pub fn new(dtype: Dtype, selection: &Selection) -> Result<Self> {
+    pub fn new(dtype: Dtype, selection: &Selection, order: Order) -> Result<Self> {
         if selection.dims.iter().any(|dim| dim.count == 0) {
             return Ok(Self { run: 0, first: 0, next: None, outer: Vec::new(), runs: 0 });
         }
         // Innermost first. In elements: no product is over that of the shape, which was checked.
         let (mut run, mut start, mut stride, mut is_one_run) = (1_u64, 0_u64, 1_u64, true);
         let mut outer = Vec::new();
-        for dim in selection.dims.iter().rev() {
+        let rank = selection.dims.len();
+        for index in 0..rank {
+            let dim = &selection.dims[if order == Order::RowMajor { rank - 1 - index } else { index }];
             start += dim.start * stride;
             if is_one_run && (dim.step == 1 || dim.count == 1) {
                 run *= dim.count;

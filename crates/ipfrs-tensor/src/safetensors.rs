@@ -8,13 +8,16 @@ use ipfrs_core::{Error, Result};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::catalogue::{MAX_RANK, bytes_of, shown};
-use crate::{Dtype, FileFormat, Header, TensorInfo};
+use crate::{Dtype, FileFormat, Header, Order, TensorInfo};
 
 /// Longest JSON. The largest files of models have some megabytes of it; the format's own reader takes 100 MB.
 pub const MAX_HEADER_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Bytes of the length before the JSON.
 const LENGTH_BYTES: usize = 8;
+
+/// Most characters of what a reader of JSON says of a header.
+const MAX_REASON_CHARS: usize = 200;
 
 /// The name that is no tensor.
 const METADATA: &str = "__metadata__";
@@ -41,8 +44,8 @@ pub(crate) fn header(prefix: &[u8]) -> Result<Header> {
 /// The tensors of a header that [`header`] has accepted, and the metadata.
 pub(crate) fn tensors(header: &[u8], file_bytes: u64) -> Result<(Vec<TensorInfo>, BTreeMap<String, String>)> {
     let json = header.get(LENGTH_BYTES..).unwrap_or_default();
-    let parsed: Parsed = serde_json::from_slice(json)
-        .map_err(|e| Error::invalid(format!("the safetensors header cannot be read: {e}")))?;
+    let json = std::str::from_utf8(json).map_err(|_| Error::invalid("the safetensors header is not UTF-8"))?;
+    let parsed: Parsed = serde_json::from_str(json).map_err(|e| unreadable(&e))?;
     let data = header.len() as u64;
     let room = file_bytes.saturating_sub(data);
     let mut tensors = Vec::with_capacity(parsed.tensors.len());
@@ -59,10 +62,21 @@ pub(crate) fn tensors(header: &[u8], file_bytes: u64) -> Result<(Vec<TensorInfo>
         if end - start != bytes {
             return Err(wrong(format!("{} bytes were written for {bytes} bytes of {dtype} {shape:?}", end - start)));
         }
-        tensors.push(TensorInfo { name, dtype, shape, offset: data + start, bytes });
+        let (offset, order) = (data + start, Order::RowMajor);
+        tensors.push(TensorInfo { name, dtype, shape, offset, bytes, order, is_big_endian: false });
     }
     check_layout(&mut tensors, data, file_bytes)?;
     Ok((tensors, parsed.metadata))
+}
+
+/// What the reader of JSON says, which may repeat all of a header, in the length of a message.
+fn unreadable(e: &serde_json::Error) -> Error {
+    let mut why = e.to_string();
+    if let Some((end, _)) = why.char_indices().nth(MAX_REASON_CHARS) {
+        why.truncate(end);
+        why.push_str(&format!("… at line {} column {}", e.line(), e.column()));
+    }
+    Error::invalid(format!("the safetensors header cannot be read: {why}"))
 }
 
 /// "The byte buffer needs to be entirely indexed, and cannot contain holes."

@@ -132,6 +132,12 @@ impl Selection {
     pub fn shape(&self) -> Vec<u64> {
         self.dims.iter().filter(|dim| dim.stays).map(|dim| dim.count).collect()
     }
+
+    /// Whether its elements come one after the other alike in row-major and in column-major order.
+    #[must_use]
+    pub fn is_one_line(&self) -> bool {
+        self.dims.iter().any(|dim| dim.count == 0) || self.dims.iter().filter(|dim| dim.count > 1).count() < 2
+    }
 }
 
 impl FromStr for Slice {

@@ -1,6 +1,7 @@
 //! Counts, extremes and moments of a tensor's elements, in one pass over its bytes.
 
 use crate::Dtype;
+use crate::moments::{Moments, power_of_two};
 
 /// What is known of the elements that were seen. Complex numbers count as two elements each, booleans as 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,7 +24,8 @@ pub struct Summary {
     pub std: Option<f64>,
 }
 
-/// Takes in the bytes of a tensor, in pieces of any size, and sums them up. Integers of 64 bits beyond 2^53 are rounded.
+/// Takes in the bytes of a tensor, in pieces of any size, and sums them up. Integers of 64 bits beyond 2^53 are rounded. Mean
+/// and deviation do not overflow on the way: they are there whatever the finite elements are.
 #[derive(Debug, Clone)]
 pub struct Stats {
     dtype: Dtype,
@@ -33,31 +35,16 @@ pub struct Stats {
     nan: u64,
     infinite: u64,
     zero: u64,
-    finite: u64,
-    min: f64,
-    max: f64,
-    mean: f64,
-    /// Sum of the squares of the distances from the mean (Welford 1962).
-    squares: f64,
+    /// Of the finite elements.
+    moments: Moments,
 }
 
 impl Stats {
     /// Nothing seen yet.
     #[must_use]
     pub fn new(dtype: Dtype) -> Self {
-        Self {
-            dtype,
-            partial: Vec::with_capacity(16),
-            count: 0,
-            nan: 0,
-            infinite: 0,
-            zero: 0,
-            finite: 0,
-            min: f64::INFINITY,
-            max: f64::NEG_INFINITY,
-            mean: 0.0,
-            squares: 0.0,
-        }
+        let moments = Moments::new();
+        Self { dtype, partial: Vec::with_capacity(16), count: 0, nan: 0, infinite: 0, zero: 0, moments }
     }
 
     /// The next bytes of the tensor.
@@ -80,18 +67,17 @@ impl Stats {
 
     /// What was seen.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a mean has 53 bits at best")]
     pub fn summary(&self) -> Summary {
-        let some = |value: f64| (self.finite > 0).then_some(value);
+        let (extremes, moments) = (self.moments.extremes(), self.moments.mean_and_deviation());
         Summary {
             count: self.count,
             nan: self.nan,
             infinite: self.infinite,
             zero: self.zero,
-            min: some(self.min),
-            max: some(self.max),
-            mean: some(self.mean),
-            std: some((self.squares / self.finite.max(1) as f64).sqrt()),
+            min: extremes.map(|(min, _)| min),
+            max: extremes.map(|(_, max)| max),
+            mean: moments.map(|(mean, _)| mean),
+            std: moments.map(|(_, std)| std),
         }
     }
 
@@ -147,24 +133,16 @@ impl Stats {
         }
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a mean has 53 bits at best")]
     fn see(&mut self, value: f64) {
         self.count += 1;
         if value.is_nan() {
             self.nan += 1;
-            return;
-        }
-        if value.is_infinite() {
+        } else if value.is_infinite() {
             self.infinite += 1;
-            return;
+        } else {
+            self.zero += u64::from(value == 0.0);
+            self.moments.add(value);
         }
-        self.finite += 1;
-        self.zero += u64::from(value == 0.0);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-        let distance = value - self.mean;
-        self.mean += distance / self.finite as f64;
-        self.squares += distance * (value - self.mean);
     }
 }
 
@@ -240,11 +218,6 @@ fn e8m0(code: u8) -> f64 {
     if code == u8::MAX { f64::NAN } else { power_of_two(i32::from(code) - 127) }
 }
 
-/// 2 to a power far within the exponents of a binary64, without the loop of `powi`.
-fn power_of_two(exponent: i32) -> f64 {
-    f64::from_bits(u64::from((1023 + exponent).cast_unsigned()) << 52)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,5 +268,13 @@ mod tests {
         assert!((summary.std.unwrap() - 3.5_f64.sqrt()).abs() < 1e-12);
         assert_eq!(self::summary(Dtype::F32, &[]).mean, None);
         assert_eq!(self::summary(Dtype::C64, &bytes).count, 6);
+        // As large as they come, with what has no place among them.
+        let bytes: Vec<u8> =
+            [f64::MAX, f64::NEG_INFINITY, -f64::MAX, f64::NAN].into_iter().flat_map(f64::to_le_bytes).collect();
+        for dtype in [Dtype::F64, Dtype::C128] {
+            let summary = self::summary(dtype, &bytes);
+            assert_eq!((summary.count, summary.nan, summary.infinite), (4, 1, 1));
+            assert_eq!((summary.mean, summary.std), (Some(0.0), Some(f64::MAX)));
+        }
     }
 }

@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 
 use ipfrs_core::ErrorKind;
-use ipfrs_tensor::{Catalogue, Dtype, Header, PREFIX_BYTES, Plan, Run, Slice, TensorFormat, safetensors_head};
+use ipfrs_tensor::{
+    Catalogue, Dtype, Header, Order, PREFIX_BYTES, Plan, Run, Slice, TensorFormat, safetensors_head, tensor_bytes,
+};
 use proptest::prelude::*;
 use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 
 fn parse(file: &[u8]) -> ipfrs_core::Result<Catalogue> {
     let header = Header::of(&file[..file.len().min(PREFIX_BYTES)], file.len() as u64)?;
@@ -24,11 +27,55 @@ fn safetensors_file(json: &str, data: usize) -> Vec<u8> {
 }
 
 fn npy_file(dict: &str, data: usize) -> Vec<u8> {
-    let mut file = b"\x93NUMPY\x01\x00".to_vec();
-    file.extend_from_slice(&u16::try_from(dict.len()).unwrap().to_le_bytes());
-    file.extend_from_slice(dict.as_bytes());
+    npy_file_of(1, dict, data)
+}
+
+/// As versions of the format have it: the length has four bytes since the second.
+fn npy_file_of(version: u8, dict: &str, data: usize) -> Vec<u8> {
+    let length = u32::try_from(dict.len()).unwrap().to_le_bytes();
+    let length = &length[..if version == 1 { 2 } else { 4 }];
+    let mut file = [b"\x93NUMPY", &[version, 0][..], length, dict.as_bytes()].concat();
     file.resize(file.len() + data, 7);
     file
+}
+
+/// Every type of the reference. It gives no list of them, but names all when it is asked for another.
+fn dtypes_of_the_reference() -> Vec<safetensors::Dtype> {
+    let all = serde_json::from_str::<safetensors::Dtype>("\"none\"").unwrap_err().to_string();
+    let (_, names) = all.split_once("expected one of ").unwrap();
+    let names = names.split('`').skip(1).step_by(2);
+    names.map(|name| serde_json::from_value(name.into()).unwrap()).collect()
+}
+
+#[test]
+fn types_are_those_of_the_reference_with_its_sizes() {
+    let theirs = dtypes_of_the_reference();
+    let names: Vec<_> = theirs.iter().map(ToString::to_string).collect();
+    let ours: Vec<_> = Dtype::all().filter(|dtype| dtype.is_in_safetensors()).map(Dtype::name).collect();
+    assert_eq!(ours, names);
+    for (theirs, name) in theirs.into_iter().zip(ours) {
+        let ours: Dtype = name.parse().unwrap();
+        for elements in 0..=24 {
+            let bytes = tensor_bytes(ours, &[elements]).ok();
+            let data = vec![0; usize::try_from(bytes.unwrap_or(elements)).unwrap()];
+            let view = TensorView::new(theirs, vec![usize::try_from(elements).unwrap()], &data);
+            assert_eq!(view.is_ok(), bytes.is_some(), "{elements} of {name}");
+        }
+        // A slice of it begins and ends where bytes do, or is refused with the numbers that would be right.
+        let least = (1..=8).find(|elements| ours.bytes_of(*elements).is_some()).unwrap();
+        for (start, stop) in (0..=24).flat_map(|start| (start..=24).map(move |stop| (start, stop))) {
+            let slice = Slice::of_ranges([(Some(start), Some(stop), 1)]).unwrap();
+            let plan = Plan::new(ours, &slice.select(&[24]).unwrap(), Order::RowMajor);
+            let elements = stop.abs_diff(start);
+            if elements == 0 || start.unsigned_abs() % least == 0 && elements % least == 0 {
+                assert_eq!(plan.unwrap().bytes(), ours.bytes_of(elements).unwrap(), "{name} {start}:{stop}");
+            } else {
+                let error = plan.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidInput);
+                assert!(error.to_string().contains(&format!("multiples of {least} elements")), "{error}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -95,11 +142,34 @@ fn headers_that_contradict_themselves_are_refused_with_the_reason() {
         (String::from("{\"__metadata__\":{},\"__metadata__\":{}}"), 0, "twice"),
         (String::from("{\"a\":"), 0, "cannot be read"),
         (format!("{{\"a\":{}", "[".repeat(10_000)), 0, "cannot be read"),
+        (entry("F32", "[1]", "[0,4]").replace("}}", &format!(",\"x\":{}", "[".repeat(100_000))), 4, "cannot be read"),
+        (format!("{{\"a\":{}}}", "{\"a\":".repeat(10_000)), 0, "cannot be read"),
+        (format!("{{\"a\":\"{}\"}}", "x".repeat(1_000_000)), 0, "… at line 1 column"),
+        (entry(&"x".repeat(1_000_000), "[1]", "[0,4]"), 4, "unknown dtype \"xxx"),
+        (
+            entry("U8", "[1]", "[0,1]").replace("\"a\"", &format!("\"{}\"", "\\u0000".repeat(100_000))),
+            2,
+            "no tensor has",
+        ),
+        (entry("U8", "[1]", "[0,1]") + "\0", 1, "cannot be read"),
+        (entry("U8", "[1]", "[0,1]") + "{}", 1, "cannot be read"),
+        (entry("U8", "[1]", "[0,1]").replace("0,1]}", "0,1,2]}"), 1, "cannot be read"),
+        (entry("U8", "[1e0]", "[0,1]"), 1, "cannot be read"),
+        (entry("U8", "null", "[0,1]"), 1, "cannot be read"),
     ] {
+        let start: String = json.chars().take(200).collect();
         let error = parse(&safetensors_file(&json, data)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{json}");
-        assert!(error.to_string().contains(reason), "{error}: {reason}");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{start}");
+        let text = error.to_string();
+        assert!(text.contains(reason) && text.len() < 2_000, "{start}: {} bytes: {reason}", text.len());
     }
+    let mut not_utf8 = safetensors_file(&entry("U8", "[1]", "[0,1]").replace("}}", ",\"x\":\"?\"}}"), 1);
+    let question = not_utf8.iter().position(|byte| *byte == b'?').unwrap();
+    not_utf8[question] = 0xff;
+    assert!(parse(&not_utf8).unwrap_err().to_string().contains("not UTF-8"));
+    // What the format allows: names of any text, spaces behind the JSON, members that nobody knows.
+    let odd = entry("U8", "[1]", "[0,1]").replace("\"a\"", r#""\u0000""#).replace("}}", ",\"x\":[{}]}}   ");
+    assert_eq!(parse(&safetensors_file(&odd, 1)).unwrap().get("\0").unwrap().bytes, 1);
     let claims = |length: u64| [&length.to_le_bytes()[..], b"{}"].concat();
     assert_eq!(parse(&claims(100_000_000)).unwrap_err().kind(), ErrorKind::TooLarge);
     assert!(parse(&claims(3)).unwrap_err().to_string().contains("cut off"));
@@ -120,10 +190,47 @@ fn arrays_of_numpy_are_read_and_what_is_not_offered_is_named() {
         let catalogue = parse(&npy_file(dict, data)).unwrap();
         let info = catalogue.get("").unwrap();
         assert_eq!((info.shape.as_slice(), info.dtype, info.offset), (shape, dtype, 10 + dict.len() as u64), "{dict}");
+        assert_eq!((info.order, info.is_big_endian), (Order::RowMajor, false), "{dict}");
+        for version in [2, 3] {
+            let info = parse(&npy_file_of(version, dict, data)).unwrap().get("").unwrap().clone();
+            assert_eq!((info.shape.as_slice(), info.offset), (shape, 12 + dict.len() as u64), "{version}: {dict}");
+        }
     }
+    for (descr, fortran, shape, order, is_big_endian) in [
+        ("<f4", "True", "(2, 3)", Order::ColumnMajor, false),
+        (">f4", "False", "(2, 3)", Order::RowMajor, true),
+        // Both orders are one, and so are byte orders.
+        (">i4", "True", "(1, 6)", Order::RowMajor, true),
+        ("<f4", "True", "(2, 0, 3)", Order::RowMajor, false),
+    ] {
+        let dict = format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}");
+        let file = npy_file(&dict, if shape.contains('0') { 0 } else { 24 });
+        let info = parse(&file).unwrap().get("").unwrap().clone();
+        assert_eq!((info.order, info.is_big_endian), (order, is_big_endian), "{dict}");
+    }
+    for (version, minor) in [(0, 0), (1, 1), (4, 0), (2, 7)] {
+        let mut file = npy_file("{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", 4);
+        (file[6], file[7]) = (version, minor);
+        let error = parse(&file).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(&format!("version {version}.{minor}")), "{error}");
+    }
+    let pickle = parse(&npy_file("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", 8)).unwrap_err();
+    assert!(pickle.to_string().contains("\"|O\"") && pickle.to_string().contains("pickle"), "{pickle}");
+    let mut long = npy_file_of(2, "{}", 70_000);
+    long[8..12].copy_from_slice(&70_000_u32.to_le_bytes());
+    assert_eq!(parse(&long).unwrap_err().kind(), ErrorKind::TooLarge);
     for (dict, data, kind) in [
-        ("{'descr': '>f4', 'fortran_order': False, 'shape': (1,)}", 4, ErrorKind::Unsupported),
-        ("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2)}", 16, ErrorKind::Unsupported),
+        ("{'descr': '<M8[ns]', 'fortran_order': False, 'shape': (1,)}", 8, ErrorKind::Unsupported),
+        ("{'descr': '<U2', 'fortran_order': False, 'shape': (1,)}", 8, ErrorKind::Unsupported),
+        ("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (1,)}", 8, ErrorKind::Unsupported),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (1)}", 4, ErrorKind::InvalidInput),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (1 1)}", 4, ErrorKind::InvalidInput),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (,)}", 4, ErrorKind::InvalidInput),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (0x1,)}", 4, ErrorKind::InvalidInput),
+        ("{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", 4, ErrorKind::InvalidInput),
+        ("{'de\\x73cr': '<f4', 'fortran_order': False, 'shape': (1,)}", 4, ErrorKind::InvalidInput),
+        ("{'descr': __import__('os'), 'fortran_order': False, 'shape': (1,)}", 4, ErrorKind::InvalidInput),
         ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", 4, ErrorKind::Unsupported),
         ("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", 8, ErrorKind::Unsupported),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", 4, ErrorKind::InvalidInput),
@@ -140,8 +247,8 @@ fn arrays_of_numpy_are_read_and_what_is_not_offered_is_named() {
     }
 }
 
-fn npy_head(dtype: Dtype, shape: &[u64]) -> ipfrs_core::Result<Vec<u8>> {
-    let framing = TensorFormat::Npy.frame("", dtype, shape, &BTreeMap::new())?;
+fn npy_head(dtype: Dtype, shape: &[u64], order: Order) -> ipfrs_core::Result<Vec<u8>> {
+    let framing = TensorFormat::Npy.frame("", dtype, shape, order, &BTreeMap::new())?;
     assert!(framing.tail.is_empty());
     Ok(framing.head)
 }
@@ -150,14 +257,21 @@ fn npy_head(dtype: Dtype, shape: &[u64]) -> ipfrs_core::Result<Vec<u8>> {
 fn a_head_for_numpy_is_read_back() {
     for dtype in [Dtype::Bool, Dtype::F16, Dtype::U64, Dtype::C128] {
         for shape in [&[][..], &[5], &[2, 3], &[0], &[1, 1, 1, 1, 1, 1]] {
-            let mut file = npy_head(dtype, shape).unwrap();
+            let mut file = npy_head(dtype, shape, Order::RowMajor).unwrap();
             assert_eq!(file.len() % 64, 0);
             let bytes = dtype.bytes_of(shape.iter().product()).unwrap();
             file.resize(file.len() + usize::try_from(bytes).unwrap(), 0);
             assert_eq!(parse(&file).unwrap().get("").unwrap().shape, shape);
         }
     }
-    assert_eq!(npy_head(Dtype::F4, &[2]).unwrap_err().kind(), ErrorKind::Unsupported);
+    let mut file = npy_head(Dtype::F32, &[2, 3], Order::ColumnMajor).unwrap();
+    file.resize(file.len() + 24, 0);
+    assert_eq!(parse(&file).unwrap().get("").unwrap().order, Order::ColumnMajor);
+    assert_eq!(npy_head(Dtype::F4, &[2], Order::RowMajor).unwrap_err().kind(), ErrorKind::Unsupported);
+    for format in TensorFormat::ALL.into_iter().filter(|format| *format != TensorFormat::Npy) {
+        let refused = format.frame("", Dtype::F32, &[2, 3], Order::ColumnMajor, &BTreeMap::new()).unwrap_err();
+        assert!(refused.to_string().contains("format npy"), "{format}: {refused}");
+    }
 }
 
 #[test]
@@ -174,7 +288,7 @@ fn whole_tensors_and_leading_slices_are_one_run() {
         ("0:0", None),
     ] {
         let slice: Slice = text.parse().unwrap();
-        let plan = Plan::new(Dtype::F32, &slice.select(&[4, 6, 5]).unwrap()).unwrap();
+        let plan = Plan::new(Dtype::F32, &slice.select(&[4, 6, 5]).unwrap(), Order::RowMajor).unwrap();
         assert_eq!(plan.as_one().map(|run| (run.start, run.bytes)), one, "{text}");
     }
 }
@@ -204,6 +318,25 @@ fn expected(dims: &[(u64, Range)]) -> Vec<u64> {
     (0..total).filter(is_taken).collect()
 }
 
+/// Few, so that some occur twice.
+fn name() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["a", "b", "é", r"\u0000", "__metadata__", "", "long"])
+        .prop_map(|name| if name == "long" { "n".repeat(5_000) } else { name.to_owned() })
+}
+
+fn any_dtype() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["U8", "U8", "U8", "F4", "F6_E3M2", "F64", "C128", "none"])
+}
+
+fn dim() -> impl Strategy<Value = u64> {
+    prop_oneof![8 => 0_u64..5, 1 => prop::sample::select(vec![u64::MAX, 1 << 63, 1 << 32])]
+}
+
+/// Mostly such as may fit.
+fn offset() -> impl Strategy<Value = u64> {
+    prop_oneof![12 => prop::sample::select(vec![0_u64, 1, 2, 3, 4, 8]), 1 => any::<u64>()]
+}
+
 proptest! {
     #[test]
     fn plans_have_the_elements_that_a_look_at_each_one_finds(
@@ -214,7 +347,14 @@ proptest! {
         let shape: Vec<u64> = dims.iter().map(|(of, _)| *of).collect();
         let slice = Slice::of_ranges(dims.iter().map(|(_, range)| *range)).unwrap();
         let selection = slice.select(&shape).unwrap();
-        let plan = Plan::new(dtype, &selection).unwrap();
+        let plan = Plan::new(dtype, &selection, Order::RowMajor).unwrap();
+        // Column by column, dimensions are counted from the other end.
+        let mut turned = dims.clone();
+        turned.reverse();
+        let slice = Slice::of_ranges(turned.iter().map(|(_, range)| *range)).unwrap();
+        let turned: Vec<u64> = turned.iter().map(|(of, _)| *of).collect();
+        let turned = Plan::new(dtype, &slice.select(&turned).unwrap(), Order::ColumnMajor).unwrap();
+        prop_assert!(turned.eq(plan.clone()));
         let size = dtype.bytes_of(1).unwrap();
         let elements: Vec<u64> = plan.clone().flat_map(|run| (run.start / size)..(run.end() / size)).collect();
         let expected = expected(&dims);
@@ -259,16 +399,32 @@ proptest! {
     }
 
     #[test]
-    fn slices_of_elements_below_a_byte_are_whole_bytes_or_refused(start in 0_i64..9, stop in 0_i64..9) {
-        let slice = Slice::of_ranges([(Some(start), Some(stop), 1)]).unwrap();
-        let plan = Plan::new(Dtype::F4, &slice.select(&[8]).unwrap());
-        let (from, to) = (start.min(8), stop.min(8).max(start.min(8)));
-        if from == to {
-            prop_assert_eq!(plan.unwrap().bytes(), 0);
-        } else if from % 2 == 0 && to % 2 == 0 {
-            prop_assert_eq!(plan.unwrap().bytes(), u64::try_from((to - from) / 2).unwrap());
-        } else {
-            prop_assert_eq!(plan.unwrap_err().kind(), ErrorKind::InvalidInput);
+    fn what_is_believed_of_a_header_covers_the_file_and_what_is_said_of_others_is_short(
+        entries in prop::collection::vec((name(), any_dtype(), prop::collection::vec(dim(), 0..4), offset(), offset()), 0..5),
+        tail in 0_usize..9,
+        data in prop::sample::select(vec![0_usize, 1, 2, 3, 4, 8]),
+    ) {
+        let entries: Vec<String> = entries
+            .iter()
+            .map(|(name, dtype, shape, start, end)| {
+                format!(r#""{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{start},{end}]}}"#)
+            })
+            .collect();
+        let json = format!("{{{}}}{}", entries.join(","), " ".repeat(tail));
+        let file = safetensors_file(&json, data);
+        match parse(&file) {
+            Err(error) => prop_assert!(error.to_string().len() < 2_000),
+            Ok(catalogue) => {
+                prop_assert_eq!(catalogue.tensors().len(), entries.len());
+                let mut end = (file.len() - data) as u64;
+                for tensor in catalogue.tensors() {
+                    prop_assert_eq!(tensor.offset, end);
+                    prop_assert_eq!(tensor.bytes, tensor_bytes(tensor.dtype, &tensor.shape).unwrap());
+                    end += tensor.bytes;
+                }
+                prop_assert_eq!(end, file.len() as u64);
+                prop_assert!(SafeTensors::deserialize(&file).is_ok(), "the reference refuses it: {}", json);
+            }
         }
     }
 }

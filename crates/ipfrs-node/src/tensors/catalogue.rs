@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_stream::{DagReader, Span};
+use ipfrs_stream::Span;
 use ipfrs_tensor::{Catalogue, Header, PREFIX_BYTES};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -45,7 +45,7 @@ impl Node {
     /// The first bytes of a file, in one piece. They are no download.
     async fn read_head(&self, file: &FileContent, bytes: u64) -> Result<Bytes> {
         let span = Span { start: 0, len: bytes };
-        let mut pieces = DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming);
+        let mut pieces = self.reader(file, span).inspect_err(|error| self.inner.metrics.refusals.note(error));
         let first = pieces.next().await.transpose()?.unwrap_or_default();
         if first.len() as u64 == bytes {
             return Ok(first);

@@ -124,7 +124,8 @@ impl TensorFile {
             _ => {
                 let tensor = self.one(names)?;
                 let part = self.part(tensor, slice)?;
-                TensorContent::framed(format.frame(&tensor.name, part.dtype, &part.shape, metadata)?, vec![part])
+                let framing = format.frame(&tensor.name, part.dtype, &part.shape, part.order, metadata)?;
+                TensorContent::framed(framing, vec![part])
             }
         }
     }
@@ -150,7 +151,9 @@ impl Node {
             let piece_start = start;
             start += pieces[index].size();
             let (from, to) = (piece_start.max(span.start), start.min(span.end()));
-            (from < to).then(|| (index, Span { start: from - piece_start, len: to - from }))
+            // A tensor without elements is one that was asked for, too.
+            let is_touched = if piece_start == start { from <= to } else { from < to };
+            is_touched.then(|| (index, Span { start: from - piece_start, len: to - from }))
         });
         stream::iter(wanted)
             .flat_map(move |(index, span)| -> BoxStream<'static, Result<Bytes>> {
@@ -163,7 +166,7 @@ impl Node {
                     }
                     Piece::Part(part) => {
                         node.count_tensor(part.operation, part.bytes);
-                        node.read_part(part, span)
+                        node.metered(node.read_part(part, span)).boxed()
                     }
                     Piece::File(file) => {
                         node.count_tensor(TensorOperation::Get, file.size());

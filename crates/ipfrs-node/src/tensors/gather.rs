@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use ipfrs_core::{Error, Result};
-use ipfrs_stream::Span;
+use ipfrs_stream::{DagReader, Span};
 use ipfrs_tensor::{Plan, Run};
 use tokio::task::coop::poll_proceed;
 
@@ -27,31 +27,34 @@ const GAP_BYTES: u64 = 256 * 1024 - 1;
 /// Parts that are read until what was copied of them is given out, however little it is.
 const PARTS_PER_PIECE: usize = 64;
 
+/// What a part counts for, at least, in the window of what is read ahead: it is a slice of a block.
+const PART_BYTES: u64 = 256 * 1024;
+
+/// Most parts that are read at the same time.
+const MOST_PARTS: u64 = 64;
+
 /// Most runs that are taken until others may have a turn: some microseconds.
 const RUNS_PER_TURN: usize = 1_024;
 
 /// A stream of a span of the bytes of a plan's runs, in their order. Only blocks that hold some of them, or lie in short
 /// gaps between them, are read.
 ///
-/// Its memory is what the reader of a file takes and one piece, however many runs there are: they are counted, not listed.
-/// All work happens when the stream is polled, and uses up the budget of a Tokio task.
+/// Parts that lie far apart are read at the same time, as many as fit into the window of a reader, so that a slice of one
+/// column does not wait for one block after the other. Its memory is that window and one piece, however many runs there are:
+/// they are counted, not listed. All work happens when the stream is polled, and uses up the budget of a Tokio task.
 pub(super) struct Gather {
-    node: Node,
-    file: FileContent,
-    /// Where the tensor begins in the file.
-    offset: u64,
     /// The runs whose bytes are to come, but for the first of them.
     runs: Plan,
-    /// The same, joined to what is read in one go.
-    reads: Plan,
+    /// Parts of the tensor that hold them, begun some way ahead.
+    parts: BoxStream<'static, Result<Reading>>,
     /// What is left of the run that is being taken.
     run: Option<Run>,
     /// Where the last byte of the span ends in the tensor.
     end: u64,
     reading: Option<Reading>,
     copied: BytesMut,
-    /// Parts that were begun since something was given out.
-    parts: usize,
+    /// Parts that were taken up since something was given out.
+    taken_up: usize,
     /// Most bytes that are copied together.
     piece_bytes: usize,
     /// Runs of as many bytes are not copied.
@@ -60,7 +63,7 @@ pub(super) struct Gather {
 
 /// A part of the tensor that is being read.
 struct Reading {
-    pieces: BoxStream<'static, Result<Bytes>>,
+    pieces: DagReader,
     piece: Bytes,
     /// Where `piece` begins in the tensor.
     at: u64,
@@ -88,8 +91,9 @@ impl fmt::Debug for Gather {
 
 impl Gather {
     /// The bytes `span` of the `plan` of a tensor that begins at `offset` of `file`.
-    pub(super) fn new(node: Node, file: FileContent, offset: u64, plan: &Plan, span: Span) -> Self {
-        let slice_from = if node.inner.config.tensor.zero_copy { SLICE_FROM_BYTES } else { usize::MAX };
+    pub(super) fn new(node: &Node, file: &FileContent, offset: u64, plan: &Plan, span: Span) -> Self {
+        let config = &node.inner.config;
+        let slice_from = if config.tensor.zero_copy { SLICE_FROM_BYTES } else { usize::MAX };
         let (mut reads, together) = plan.joined(GAP_BYTES);
         let (mut runs, mut run, mut end) = (plan.clone(), None, 0);
         if span.len > 0 {
@@ -102,9 +106,19 @@ impl Gather {
             let within = span.start % each;
             run = runs.next().map(|run| Run { start: run.start + within, bytes: run.bytes - within });
         }
+        let first = run.map_or(end, |run| run.start);
+        let at_once = config.streaming.flow_control.window_bytes() / reads.run_bytes().max(PART_BYTES);
+        let (node, file) = (node.clone(), file.clone());
+        let parts = reads.take_while(move |part| part.start < end).map(move |part| {
+            let (start, end) = (part.start.max(first), part.end().min(end));
+            let span = Span { start: offset + start, len: end.saturating_sub(start) };
+            Reading::begin(node.reader(&file, span), start, end)
+        });
+        let at_once = usize::try_from(at_once.clamp(1, MOST_PARTS)).unwrap_or(1);
+        let parts = stream::iter(parts).buffered(at_once).boxed();
         let piece_bytes = usize::try_from(span.len).unwrap_or(usize::MAX).min(PIECE_BYTES);
         let copied = BytesMut::new();
-        Self { node, file, offset, runs, reads, run, end, reading: None, copied, parts: 0, piece_bytes, slice_from }
+        Self { runs, parts, run, end, reading: None, copied, taken_up: 0, piece_bytes, slice_from }
     }
 
     /// Takes runs from the piece that is at hand.
@@ -147,17 +161,6 @@ impl Gather {
         Turn::Over
     }
 
-    /// Begins to read the next part; `false` where there is none.
-    fn read_on(&mut self) -> bool {
-        let (Some(run), Some(part)) = (self.run, self.reads.next()) else { return false };
-        let (start, end) = (part.start.max(run.start), part.end().min(self.end));
-        let span = Span { start: self.offset + start, len: end.saturating_sub(start) };
-        let pieces = self.node.read(&self.file, span).boxed();
-        self.parts += 1;
-        self.reading = Some(Reading { pieces, piece: Bytes::new(), at: start, end });
-        true
-    }
-
     fn fail(&mut self, error: Error) -> Poll<Option<Result<Bytes>>> {
         self.run = None;
         self.reading = None;
@@ -167,6 +170,12 @@ impl Gather {
 }
 
 impl Reading {
+    /// Reads up to the first piece of a part of the tensor.
+    async fn begin(mut pieces: DagReader, at: u64, end: u64) -> Result<Self> {
+        let piece = pieces.next().await.unwrap_or_else(|| Err(too_short()))?;
+        Ok(Self { pieces, piece, at, end })
+    }
+
     /// Goes on by so many bytes, as far as the piece has them.
     fn skip(&mut self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.piece.len());
@@ -200,18 +209,25 @@ impl Stream for Gather {
                 Some(reading) if reading.at < reading.end => match ready!(reading.pieces.poll_next_unpin(cx)) {
                     Some(Ok(piece)) => reading.piece = piece,
                     Some(Err(error)) => return this.fail(error),
-                    None => return this.fail(Error::internal("a part of a file ended before its end")),
+                    None => return this.fail(too_short()),
                 },
-                _ if this.parts >= PARTS_PER_PIECE && !this.copied.is_empty() => {
-                    this.parts = 0;
+                _ if this.taken_up >= PARTS_PER_PIECE && !this.copied.is_empty() => {
+                    this.taken_up = 0;
                     return Poll::Ready(Some(Ok(this.copied.split().freeze())));
                 }
-                _ => {
-                    if !this.read_on() {
-                        return this.fail(Error::internal("a slice has more bytes than its tensor"));
+                _ => match ready!(this.parts.poll_next_unpin(cx)) {
+                    Some(Ok(reading)) => {
+                        this.taken_up += 1;
+                        this.reading = Some(reading);
                     }
-                }
+                    Some(Err(error)) => return this.fail(error),
+                    None => return this.fail(Error::internal("a slice has more bytes than its tensor")),
+                },
             }
         }
     }
+}
+
+fn too_short() -> Error {
+    Error::internal("a part of a file ended before its end")
 }

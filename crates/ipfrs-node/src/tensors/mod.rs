@@ -6,15 +6,16 @@ mod content;
 mod gather;
 mod metrics;
 mod put;
+mod swap;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_stream::Span;
-use ipfrs_tensor::{Catalogue, Dtype, Plan, Slice, Stats, Summary, TensorInfo};
+use ipfrs_tensor::{Catalogue, Dtype, Order, Plan, Slice, Stats, Summary, TensorInfo, column_major};
 use tokio::task::spawn_blocking;
 
 use crate::{ContentPath, FileContent, Node, Object, ObjectKind};
@@ -25,6 +26,7 @@ use gather::Gather;
 pub(crate) use metrics::TensorMetrics;
 pub use metrics::TensorOperation;
 pub use put::NewTensor;
+use swap::Swap;
 
 /// A file with tensors.
 #[derive(Debug, Clone)]
@@ -46,13 +48,17 @@ pub struct TensorPart {
     pub shape: Vec<u64>,
     /// How many bytes it has.
     pub bytes: u64,
-    /// Where its bytes are in the file, where they lie in one piece: whole tensors and leading slices do.
+    /// Where its bytes are in the file, where they lie in one piece: whole tensors and leading slices do, but not of those that
+    /// are big-endian or lie column by column.
     pub span: Option<Span>,
+    /// The order of the elements in its bytes. What lies column by column is for the format npy alone, which says so.
+    pub order: Order,
     /// [`TensorOperation::Get`] of a whole tensor, or [`TensorOperation::Slice`].
     operation: TensorOperation,
     plan: Plan,
     /// Where the tensor begins in the file.
     offset: u64,
+    is_big_endian: bool,
     file: FileContent,
 }
 
@@ -64,19 +70,23 @@ impl TensorFile {
     /// number of bytes.
     pub fn part(&self, tensor: &TensorInfo, slice: &Slice) -> Result<TensorPart> {
         let selection = slice.select(&tensor.shape)?;
-        let plan = Plan::new(tensor.dtype, &selection)?;
+        let plan = Plan::new(tensor.dtype, &selection, tensor.order)?;
         let start = match plan.as_one() {
             Some(run) => Some(run.start),
             None => (plan.bytes() == 0).then_some(0),
         };
+        let order = if selection.is_one_line() { Order::RowMajor } else { tensor.order };
+        let start = start.filter(|_| !tensor.is_big_endian && order == Order::RowMajor);
         Ok(TensorPart {
             dtype: tensor.dtype,
             shape: selection.shape(),
             bytes: plan.bytes(),
             span: start.map(|start| Span { start: tensor.offset + start, len: plan.bytes() }),
+            order,
             operation: if slice.is_whole() { TensorOperation::Get } else { TensorOperation::Slice },
             plan,
             offset: tensor.offset,
+            is_big_endian: tensor.is_big_endian,
             file: self.file.clone(),
         })
     }
@@ -125,20 +135,35 @@ impl Node {
         }
     }
 
-    /// The bytes of a part of a tensor, in row-major order, and counts the reading of it. What lies in one piece is read as
-    /// any span of a file; else elements are gathered, in memory of a fixed size, from the blocks that hold them.
+    /// The bytes of a part of a tensor, little-endian and in row-major order, and counts the reading of it. What lies in one
+    /// piece is read as any span of a file; else elements are gathered, in memory of a fixed size, from the blocks that hold
+    /// them. Of a part that lies column by column the stream is an error
+    /// ([`ErrorKind::Unsupported`](ipfrs_core::ErrorKind)): [`Self::read_tensors`] gives it as an `.npy` file.
     pub fn read_tensor(&self, part: &TensorPart) -> BoxStream<'static, Result<Bytes>> {
+        if part.order == Order::ColumnMajor {
+            return stream::once(std::future::ready(Err(column_major()))).boxed();
+        }
         self.count_tensor(part.operation, part.bytes);
-        self.read_part(part, Span::whole(part.bytes))
+        self.metered(self.read_part(part, Span::whole(part.bytes))).boxed()
     }
 
-    /// A span of the bytes of a part.
+    /// A span of the bytes of a part, in its order. Nothing of it counts as a download.
     fn read_part(&self, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
+        if !part.is_big_endian {
+            return self.read_stored(part, span);
+        }
+        let swap = Swap::new(part.dtype.number_bytes());
+        let around = swap.around(span, part.bytes);
+        swap.turned(self.read_stored(part, around), span)
+    }
+
+    /// As [`Self::read_part`], the bytes as they are in the file.
+    fn read_stored(&self, part: &TensorPart, span: Span) -> BoxStream<'static, Result<Bytes>> {
         match part.span.filter(|_| self.inner.config.tensor.zero_copy) {
             Some(Span { start, .. }) => {
-                self.read(&part.file, Span { start: start + span.start, len: span.len }).boxed()
+                self.reader(&part.file, Span { start: start + span.start, len: span.len }).boxed()
             }
-            None => Gather::new(self.clone(), part.file.clone(), part.offset, &part.plan, span).boxed(),
+            None => Gather::new(self, &part.file, part.offset, &part.plan, span).boxed(),
         }
     }
 
@@ -156,9 +181,9 @@ impl Node {
     pub async fn tensor_stats(&self, file: &TensorFile, tensor: &TensorInfo) -> Result<Summary> {
         self.count_tensor(TensorOperation::Stats, tensor.bytes);
         let mut stats = Stats::new(tensor.dtype);
-        let mut pieces = self.read(&file.file, Span { start: tensor.offset, len: tensor.bytes });
-        while let Some(piece) = pieces.next().await {
-            let piece = piece?;
+        let pieces = self.read_part(&file.part(tensor, &Slice::default())?, Span::whole(tensor.bytes));
+        let mut pieces = pieces.inspect_err(|error| self.inner.metrics.refusals.note(error));
+        while let Some(piece) = pieces.try_next().await? {
             let turn = self.inner.sums.clone().acquire_owned().await;
             let turn = turn.map_err(|e| Error::internal("the node is closed").with_source(e))?;
             // A megabyte is some milliseconds of arithmetic: not for a runtime worker.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
-use ipfrs_tensor::{Dtype, TensorInfo, safetensors_head, tensor_bytes};
+use ipfrs_tensor::{Dtype, Order, TensorInfo, safetensors_head, tensor_bytes};
 use tokio::task::spawn_blocking;
 
 use super::TensorOperation;
@@ -93,7 +93,8 @@ fn describe(tensors: Vec<NewTensor>, metadata: &BTreeMap<String, String>) -> Res
     for tensor in tensors {
         let bytes = tensor.bytes()?;
         let NewTensor { name, dtype, shape } = tensor;
-        placed.push(TensorInfo { name, dtype, shape, offset, bytes });
+        let order = Order::RowMajor;
+        placed.push(TensorInfo { name, dtype, shape, offset, bytes, order, is_big_endian: false });
         offset =
             offset.checked_add(bytes).ok_or_else(|| Error::too_large("these tensors have more than 2^64 bytes"))?;
     }

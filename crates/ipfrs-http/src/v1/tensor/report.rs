@@ -1,41 +1,28 @@
-//! What is told of tensors, as JSON.
+//! What is told of tensors, as JSON, made as the client takes it.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::channel::mpsc::{Sender, channel};
+use futures::{SinkExt, Stream, StreamExt, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Catalogue, Node, Summary, TensorFile, TensorInfo, TensorOperation};
+use ipfrs_node::{Catalogue, Node, Order, Summary, TensorFile, TensorInfo, TensorOperation};
 use serde::Serialize;
 
 use super::{Wanted, response};
 use crate::body::unknown_length;
 use crate::failure::broken_off;
 
-/// Tensors that are listed in one piece.
-const TENSORS_PER_PIECE: usize = 256;
+/// Bytes of JSON that are made in one piece, about.
+const PIECE_BYTES: usize = 16 * 1024;
 
-/// What is listed of a tensor.
+/// What is told of a tensor's elements.
 #[derive(Debug, Serialize)]
-struct Listed<'a> {
-    name: &'a str,
-    dtype: &'static str,
-    shape: &'a [u64],
-    size_bytes: u64,
-    offset: u64,
-}
-
-/// What is told of its elements.
-#[derive(Debug, Serialize)]
-struct Summed<'a> {
-    name: &'a str,
-    dtype: &'static str,
-    shape: &'a [u64],
-    size_bytes: u64,
+struct Summed {
     count: u64,
     nan: u64,
     inf: u64,
@@ -49,22 +36,28 @@ struct Summed<'a> {
 /// The tensors that are named; without names all of them, in the order of the file.
 struct Chosen {
     catalogue: Arc<Catalogue>,
-    named: Option<Vec<TensorInfo>>,
+    /// Their places in the catalogue.
+    named: Option<Vec<usize>>,
 }
 
 impl Chosen {
     fn of(file: &TensorFile, names: &[String]) -> Result<Self> {
         let catalogue = file.catalogue.clone();
-        let named = names.iter().map(|name| catalogue.get(name).cloned()).collect::<Result<_>>()?;
+        let named = names.iter().map(|name| catalogue.place(name)).collect::<Result<_>>()?;
         Ok(Self { catalogue, named: (!names.is_empty()).then_some(named) })
     }
 
-    fn tensors(&self) -> &[TensorInfo] {
-        self.named.as_deref().unwrap_or(self.catalogue.tensors())
+    fn count(&self) -> usize {
+        self.named.as_ref().map_or(self.catalogue.tensors().len(), Vec::len)
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = &TensorInfo> {
+        (0..self.count())
+            .map(|index| &self.catalogue.tensors()[self.named.as_ref().map_or(index, |named| named[index])])
     }
 }
 
-/// `{"cid","format","metadata","tensors":[...]}`, made as the client takes it.
+/// `{"cid","format","metadata","tensors":[...]}`.
 pub(super) fn info(
     node: &Node,
     file: TensorFile,
@@ -77,21 +70,26 @@ pub(super) fn info(
         return Ok(without_body(headers, wanted));
     }
     node.count_tensor(TensorOperation::List, 0);
-    let metadata = json(file.catalogue.metadata())?;
-    let head = format!("{},\"metadata\":{metadata},\"tensors\":[", opening(&file)?);
-    let count = chosen.tensors().len().div_ceil(TENSORS_PER_PIECE);
-    let pieces = (0..count).map(move |piece| {
-        let first = piece * TENSORS_PER_PIECE;
-        let mut text = String::new();
-        for (index, tensor) in chosen.tensors().iter().enumerate().skip(first).take(TENSORS_PER_PIECE) {
-            let TensorInfo { name, dtype, shape, offset, bytes } = tensor;
-            let listed = Listed { name, dtype: dtype.name(), shape, size_bytes: *bytes, offset: *offset };
-            text.push_str(if index > 0 { "," } else { "" });
-            text.push_str(&json(&listed)?);
+    let document = written(async move |mut json| {
+        json.opening(&file).await?;
+        json.put(",\"metadata\":{").await?;
+        for (index, (key, text)) in chosen.catalogue.metadata().iter().enumerate() {
+            json.put(if index > 0 { "," } else { "" }).await?;
+            json.text(key).await?;
+            json.put(":").await?;
+            json.text(text).await?;
         }
-        Ok(Bytes::from(text))
+        json.put("},\"tensors\":[").await?;
+        for (index, tensor) in chosen.tensors().enumerate() {
+            json.put(if index > 0 { "," } else { "" }).await?;
+            json.tensor(tensor).await?;
+            let order = if tensor.order == Order::ColumnMajor { ",\"fortran_order\":true" } else { "" };
+            json.put(&format!(",\"offset\":{}{order}}}", tensor.offset)).await?;
+        }
+        json.put("]}\n").await?;
+        json.end().await
     });
-    Ok(document(head, stream::iter(pieces), headers))
+    Ok(answer(document, headers))
 }
 
 /// `{"cid","format","tensors":[...]}`, each tensor summed up when the client has taken the one before.
@@ -102,24 +100,35 @@ pub(super) async fn stats(
     headers: HeaderMap,
     wanted: Wanted,
 ) -> Result<Response> {
-    let chosen = Arc::new(Chosen::of(&file, names)?);
+    let chosen = Chosen::of(&file, names)?;
     if wanted != Wanted::Whole {
         return Ok(without_body(headers, wanted));
     }
-    let (head, node) = (format!("{},\"tensors\":[", opening(&file)?), node.clone());
-    let sums = stream::iter(0..chosen.tensors().len()).then(move |index| {
-        let (node, file, chosen) = (node.clone(), file.clone(), chosen.clone());
-        async move {
-            let tensor = &chosen.tensors()[index];
-            let summary = node.tensor_stats(&file, tensor).await?;
-            let comma = if index > 0 { "," } else { "" };
-            Ok(Bytes::from(format!("{comma}{}", json(&summed(tensor, &summary))?)))
-        }
-    });
+    let node = node.clone();
     // A tensor that cannot be read is an error with a status, where it is the first.
-    let mut sums = sums.boxed();
-    let first = sums.next().await.transpose()?;
-    Ok(document(head, stream::iter(first.map(Ok)).chain(sums), headers))
+    let first = match chosen.tensors().next() {
+        Some(tensor) => Some(node.tensor_stats(&file, tensor).await?),
+        None => None,
+    };
+    let document = written(async move |mut json| {
+        json.opening(&file).await?;
+        json.put(",\"tensors\":[").await?;
+        for (index, tensor) in chosen.tensors().enumerate() {
+            let summary = match first.filter(|_| index == 0) {
+                Some(first) => first,
+                None => node.tensor_stats(&file, tensor).await?,
+            };
+            json.put(if index > 0 { "," } else { "" }).await?;
+            json.tensor(tensor).await?;
+            let summed = in_json(&summed(&summary))?;
+            // The members of one object more.
+            json.put(&summed.replacen('{', ",", 1)).await?;
+            json.flush().await?;
+        }
+        json.put("]}\n").await?;
+        json.end().await
+    });
+    Ok(answer(document, headers))
 }
 
 /// The answer to HEAD, or 304. How long a document is nobody knows before it is made.
@@ -133,42 +142,79 @@ fn without_body(mut headers: HeaderMap, wanted: Wanted) -> Response {
     response
 }
 
-fn summed<'a>(tensor: &'a TensorInfo, summary: &Summary) -> Summed<'a> {
+fn answer(document: impl Stream<Item = Result<Bytes>> + Send + 'static, mut headers: HeaderMap) -> Response {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = response(StatusCode::OK, headers);
+    *response.body_mut() = Body::from_stream(document.map(|piece| piece.map_err(broken_off)));
+    response
+}
+
+fn summed(summary: &Summary) -> Summed {
     let Summary { count, nan, infinite, zero, min, max, mean, std } = *summary;
-    Summed {
-        name: &tensor.name,
-        dtype: tensor.dtype.name(),
-        shape: &tensor.shape,
-        size_bytes: tensor.bytes,
-        count,
-        nan,
-        inf: infinite,
-        zero,
-        min,
-        max,
-        mean,
-        std,
-    }
+    Summed { count, nan, inf: infinite, zero, min, max, mean, std }
 }
 
-fn opening(file: &TensorFile) -> Result<String> {
-    let format = json(file.catalogue.format().name())?;
-    Ok(format!("{{\"cid\":\"{}\",\"format\":{format}", file.cid))
-}
-
-fn json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
+fn in_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
     serde_json::to_string(value).map_err(|e| Error::internal("JSON could not be written").with_source(e))
 }
 
-fn document(
-    head: String,
-    pieces: impl Stream<Item = Result<Bytes>> + Send + 'static,
-    mut headers: HeaderMap,
-) -> Response {
-    let once = |text: String| stream::once(std::future::ready(Ok(Bytes::from(text))));
-    let pieces = once(head).chain(pieces).chain(once(String::from("]}\n")));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let mut response = response(StatusCode::OK, headers);
-    *response.body_mut() = Body::from_stream(pieces.map(|piece| piece.map_err(broken_off)));
-    response
+/// What `write` writes, as it is taken: it waits whenever a piece is there.
+fn written<F>(write: impl FnOnce(Json) -> F) -> impl Stream<Item = Result<Bytes>> + Send
+where
+    F: Future<Output = Result<()>> + Send,
+{
+    let (pieces, taken) = channel(0);
+    let written = stream::once(write(Json { pieces, piece: String::new() }));
+    let errors = written.filter_map(|outcome| std::future::ready(outcome.err().map(Err)));
+    stream::select(taken.map(Ok), errors)
+}
+
+/// JSON on its way to a client. However long a text is, no more of it is copied than makes a piece.
+struct Json {
+    pieces: Sender<Bytes>,
+    piece: String,
+}
+
+impl Json {
+    async fn put(&mut self, json: &str) -> Result<()> {
+        self.piece.push_str(json);
+        if self.piece.len() < PIECE_BYTES { Ok(()) } else { self.flush().await }
+    }
+
+    /// Hands over what was written.
+    async fn flush(&mut self) -> Result<()> {
+        let piece = std::mem::take(&mut self.piece);
+        // Who takes the pieces drops this beside them.
+        self.pieces.send(piece.into()).await.map_err(|e| Error::internal("nobody takes the answer").with_source(e))
+    }
+
+    async fn end(mut self) -> Result<()> {
+        self.flush().await
+    }
+
+    /// A text of any length, in quotes.
+    async fn text(&mut self, mut text: &str) -> Result<()> {
+        self.put("\"").await?;
+        while !text.is_empty() {
+            let (some, rest) = text.split_at(text.floor_char_boundary(PIECE_BYTES.min(text.len())));
+            // Each character is escaped for itself.
+            let quoted = in_json(some)?;
+            self.put(&quoted[1..quoted.len() - 1]).await?;
+            text = rest;
+        }
+        self.put("\"").await
+    }
+
+    /// `{"cid","format"`.
+    async fn opening(&mut self, file: &TensorFile) -> Result<()> {
+        self.put(&format!("{{\"cid\":\"{}\",\"format\":\"{}\"", file.cid, file.catalogue.format().name())).await
+    }
+
+    /// `{"name","dtype","shape","size_bytes"`.
+    async fn tensor(&mut self, tensor: &TensorInfo) -> Result<()> {
+        self.put("{\"name\":").await?;
+        self.text(&tensor.name).await?;
+        let (dtype, shape) = (tensor.dtype.name(), in_json(&tensor.shape)?);
+        self.put(&format!(",\"dtype\":\"{dtype}\",\"shape\":{shape},\"size_bytes\":{}", tensor.bytes)).await
+    }
 }

@@ -1,0 +1,56 @@
+//! Numbers in the byte order of this gateway's answers, which is little-endian.
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use ipfrs_core::Result;
+use ipfrs_stream::Span;
+
+/// Turns numbers around that come in another byte order, in pieces that may end within a number.
+pub(super) struct Swap {
+    number_bytes: usize,
+    /// The beginning of a number whose end has not come yet, and then what is turned around.
+    pending: BytesMut,
+}
+
+impl Swap {
+    pub(super) fn new(number_bytes: usize) -> Self {
+        Self { number_bytes, pending: BytesMut::new() }
+    }
+
+    /// The span of whole numbers around one of all `bytes`.
+    pub(super) fn around(&self, span: Span, bytes: u64) -> Span {
+        let each = self.number_bytes as u64;
+        let start = span.start - span.start % each;
+        let end = span.end().checked_next_multiple_of(each).unwrap_or(bytes).min(bytes);
+        Span { start, len: end - start }
+    }
+
+    /// The bytes `span` of all, out of the bytes [`around`](Self::around) it as they are stored.
+    pub(super) fn turned(
+        mut self,
+        pieces: BoxStream<'static, Result<Bytes>>,
+        span: Span,
+    ) -> BoxStream<'static, Result<Bytes>> {
+        let mut before = usize::try_from(span.start % self.number_bytes as u64).unwrap_or(0);
+        let mut left = span.len;
+        let pieces = pieces.map_ok(move |piece| {
+            let mut numbers = self.next(&piece);
+            let skipped = before.min(numbers.len());
+            numbers.advance(skipped);
+            before -= skipped;
+            numbers.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            left -= numbers.len() as u64;
+            numbers.freeze()
+        });
+        pieces.try_filter(|piece| std::future::ready(!piece.is_empty())).boxed()
+    }
+
+    fn next(&mut self, piece: &[u8]) -> BytesMut {
+        self.pending.extend_from_slice(piece);
+        let whole = self.pending.len() - self.pending.len() % self.number_bytes;
+        let mut numbers = self.pending.split_to(whole);
+        numbers.chunks_exact_mut(self.number_bytes).for_each(<[u8]>::reverse);
+        numbers
+    }
+}
