@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 from .errors import InvalidInputError, MissingPackageError, UnsupportedError
 
@@ -28,9 +28,9 @@ class Dtype:
     """
 
     bits: int
-    numpy: Optional[str] = None
-    extension: Optional[str] = None
-    torch: Optional[str] = None
+    numpy: str | None = None
+    extension: str | None = None
+    torch: str | None = None
 
 
 # All that safetensors has, in its own order, which is that of files: the last comes first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from . import _dtypes
 from ._safetensors import safetensors_pieces
@@ -63,7 +63,7 @@ class Selection:
     """
 
     text: str
-    view: Optional[tuple[Union[slice, EllipsisType, None], ...]]
+    view: tuple[slice | EllipsisType | None, ...] | None
 
     @classmethod
     def of(cls, key: Key) -> Selection:
@@ -86,7 +86,7 @@ class _Part:
     """One part of a key: what is fetched, and the index of what is fetched if its dimension stays."""
 
     text: str
-    view: Union[slice, EllipsisType, None] = None
+    view: slice | EllipsisType | None = None
     stays: bool = True
 
 

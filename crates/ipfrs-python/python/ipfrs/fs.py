@@ -1,9 +1,9 @@
-"""``ipfs://`` for fsspec: pandas, pyarrow, dask and zarr read content by its ID.
+"""``ipfrs://`` for fsspec: pandas, pyarrow, dask and zarr read content by its ID.
 
 Installed with fsspec, the protocol is known by itself::
 
-    pandas.read_parquet("ipfs://bafy.../table.parquet")                     # of the daemon at IPFRS_URL
-    pandas.read_csv("ipfs://bafy.../a.csv", storage_options={"path": repo})   # of a store in the process
+    pandas.read_parquet("ipfrs://bafy.../table.parquet")                     # of the daemon at IPFRS_URL
+    pandas.read_csv("ipfrs://bafy.../a.csv", storage_options={"path": repo})   # of a store in the process
 
 Content never changes under its ID: whatever caches it is right forever, and nothing can be written.
 """
@@ -18,7 +18,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NoReturn, Union
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped,unused-ignore]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped,unused-ignore]
@@ -38,7 +38,7 @@ _READERS = 8
 _TYPES: dict[Kind, str] = {"file": "file", "directory": "directory", "symlink": "link", "node": "other"}
 
 # fsspec makes an instance for each thread, and a store can be open once: instances share what they opened.
-_shared: dict[tuple[object, ...], Union[Node, Client]] = {}
+_shared: dict[tuple[object, ...], Node | Client] = {}
 _sharing = threading.Lock()
 
 
@@ -60,7 +60,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     """Files and directories by content ID, read-only.
 
-    Paths are ``CID/a/b``, with ``ipfs://`` or ``/ipfs/`` before them or without; ``/ipns/NAME/a/b`` is
+    Paths are ``CID/a/b``, with ``ipfrs://`` or ``/ipfs/`` before them or without; ``/ipns/NAME/a/b`` is
     followed each time that it is used.
 
     Args:
@@ -79,11 +79,11 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         >>> fs = IpfrsFileSystem(client=node)
         >>> fs.ls(cid, detail=False) == [f"{cid}/table.csv"]
         True
-        >>> fs.cat_file(f"ipfs://{cid}/table.csv", start=4)
+        >>> fs.cat_file(f"ipfrs://{cid}/table.csv", start=4)
         b'1,2\\n'
     """
 
-    protocol = "ipfs"
+    protocol = "ipfrs"
     root_marker = ""
     blocksize = _BLOCK_BYTES
 
@@ -106,7 +106,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
         text = os.fspath(path)
-        for prefix in ("ipfs://", "/ipfs/"):
+        for prefix in ("ipfrs://", "ipfs://", "/ipfs/"):
             if text.startswith(prefix):
                 text = text[len(prefix) :]
         return text.rstrip("/") or cls.root_marker
@@ -119,7 +119,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     # What is there
 
     def info(self, path: str, **kwargs: object) -> dict[str, Any]:
-        """What is known of a path: ``name``, ``size`` in bytes, ``type``, ``cid``, and ``mode`` and ``mtime`` if stored.
+        """What is known of a path: ``name``, ``size`` in bytes, ``type``, ``cid``, and ``mode`` and ``mtime`` if known.
 
         Raises:
             FileNotFoundError: There is nothing at this path, or not here.
@@ -139,7 +139,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         """
         path = self._strip_protocol(path)
         if not path:
-            raise InvalidInputError("ipfs:// itself has no listing: name a content ID")
+            raise InvalidInputError("ipfrs:// itself has no listing: name a content ID")
         entries = None if refresh else self._ls_from_cache(path)
         if entries is None:
             entries = self._list(path)
@@ -212,7 +212,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         on_error: str = "return",
         **kwargs: object,
     ) -> list[Any]:
-        """A range of each path, several at the same time. With ``on_error="return"`` an error takes its range's place."""
+        """A range of each path, several at a time. With ``on_error="return"`` an error takes its range's place."""
         if max_gap is not None:
             raise NotImplementedError("max_gap: ranges are read as they are")
         starts = starts if isinstance(starts, (list, tuple)) else [starts] * len(paths)
@@ -256,7 +256,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise io.UnsupportedOperation(
-            "ipfs:// is read-only: content never changes under its ID. Add new content with ipfrs.Node.add or "
+            "ipfrs:// is read-only: content never changes under its ID. Add new content with ipfrs.Node.add or "
             "ipfrs.Client.add, which gives its ID"
         )
 

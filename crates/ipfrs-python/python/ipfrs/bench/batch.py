@@ -16,8 +16,9 @@ from .concurrency import shown, size
 from .subjects import gateway
 
 _DESCRIPTION = """\
-Puts, looks for and gets BLOCKS blocks through a Client: each by a call of its own, one after the other, and all in one call. Wall
-time, medians of the rounds, in which both ways take turns; what is put is new each time. One round is not timed."""
+Puts, looks for and gets BLOCKS blocks through a Client: each by a call of its own, one after the other, and all in one
+call. Wall time, medians of the rounds, in which both ways take turns; what is put is new each time. One round is not
+timed."""
 
 
 def add_parser(commands: Any) -> None:
@@ -50,19 +51,22 @@ def measure(client: Client, blocks: int, each: int, rounds: int) -> dict[str, tu
     """Seconds of single calls and of one call, by the operation."""
     taken: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ("put", "has", "get")}
     for number in range(rounds + 1):
-        some, others = ([os.urandom(each) for _ in range(blocks)] for _ in range(2))
-        cids: list[str] = []
-        ways: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = [
-            ("put", lambda: cids.extend([client.put(data) for data in some]), lambda: client.put_many(others)),
-            ("has", lambda: [client.has(cid) for cid in cids], lambda: client.has_many(cids)),
-            ("get", lambda: [client.get(cid) for cid in cids], lambda: client.get_many(cids)),
-        ]
-        for name, single, many in ways:
-            # Blocks have to be put one by one first: their content IDs are those that are looked for.
-            order = (0, 1) if name == "put" or number % 2 else (1, 0)
-            for which in order:
+        for name, ways in _round(client, blocks, each).items():
+            # What is put one by one comes first: these are the content IDs that are looked for.
+            for which in (0, 1) if name == "put" or number % 2 else (1, 0):
                 begin = time.perf_counter()
-                (single, many)[which]()
+                ways[which]()
                 if number:
                     taken[name][which].append(time.perf_counter() - begin)
     return {name: (statistics.median(single), statistics.median(many)) for name, (single, many) in taken.items()}
+
+
+def _round(client: Client, blocks: int, each: int) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+    """Single calls and one call of each operation, with content of their own."""
+    some, others = ([os.urandom(each) for _ in range(blocks)] for _ in range(2))
+    cids: list[str] = []
+    return {
+        "put": (lambda: cids.extend([client.put(data) for data in some]), lambda: client.put_many(others)),
+        "has": (lambda: [client.has(cid) for cid in cids], lambda: client.has_many(cids)),
+        "get": (lambda: [client.get(cid) for cid in cids], lambda: client.get_many(cids)),
+    }

@@ -19,19 +19,19 @@ from typing import Any
 from .subjects import Attempt, Subject, subjects
 
 _DESCRIPTION = """\
-Repeats https://github.com/ibnesayeed/ipfsapi-concurrency-test: ITEMS are pushed one after the other; then, ATTEMPTS times,
-they are fetched one after the other, and fetched by threads. Its published figures for go-ipfs 0.4.15 are 0.0049 s/item
-sequential, 0.0067 s/item threaded: a ratio of 1.38.
+Repeats https://github.com/ibnesayeed/ipfsapi-concurrency-test: ITEMS are pushed one after the other; then, ATTEMPTS
+times, they are fetched one after the other, and fetched by threads. Its published figures for go-ipfs 0.4.15 are 0.0049
+s/item sequential and 0.0067 s/item threaded: a ratio of 1.38.
 
-What is timed is the wall time of fetching all items as bytes with cat, divided by their number. As in the published script,
-there is one thread for each item, and starting the threads is part of the time; with --threads there is a pool of so many,
-started before the clock. Every item is fetched once and compared before anything is timed. Subjects take turns in every
-attempt, and sequential and threaded fetches take turns in being first. The table has medians of the attempts; the ratio is
-threaded / sequential, and what is above 1.0 is named at the end.
+What is timed is the wall time of fetching all items as bytes with cat; per item it is that, divided by their number. As
+in the published script there is one thread for each item, and starting the threads is part of the time; with --threads
+there is a pool of so many, started before the clock. Every item is fetched once and compared before anything is timed.
+Subjects take turns in every attempt, and sequential and threaded fetches take turns in being first. The table has
+medians of the attempts; the ratio is threaded / sequential, and what is above 1.0 is named at the end.
 
-Subjects: Node, the store in this process; Client, which asks a daemon over HTTP; kubo, the packages ipfshttpclient (threads) and
-aioipfs (tasks instead of threads) over /api/v0, as far as they are installed. Without --url a daemon is started in this process,
-and shares its processors."""
+Subjects: Node, the store in this process; Client, which asks a daemon over HTTP; kubo, the packages ipfshttpclient
+(threads) and aioipfs (tasks instead of threads) over /api/v0, as far as they are installed. Without --url a daemon is
+started in this process, and shares its processors."""
 _SIZES = ("1", "1KiB", "64KiB", "1MiB", "10MiB")
 _UNITS = {"": 1, "B": 1, "K": 1 << 10, "KB": 1000, "KIB": 1 << 10, "M": 1 << 20, "MB": 1000**2, "MIB": 1 << 20}
 
@@ -60,7 +60,9 @@ def add_parser(commands: Any) -> None:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("items", metavar="ITEMS", nargs="?", type=_count, default=5, help="number of items (default: 5)")
+    parser.add_argument(
+        "items", metavar="ITEMS", nargs="?", type=_count, default=5, help="number of items (default: 5)"
+    )
     parser.add_argument(
         "attempts", metavar="ATTEMPTS", nargs="?", type=_count, default=3, help="fetches of all items (default: 3)"
     )
@@ -80,11 +82,18 @@ def add_parser(commands: Any) -> None:
         help="what is measured (default: all)",
     )
     parser.add_argument(
-        "--threads", metavar="N", type=_count, help="a pool of N threads, started before the clock, instead of one per item"
+        "--threads",
+        metavar="N",
+        type=_count,
+        help="a pool of N threads, started before the clock, instead of one per item",
     )
     parser.add_argument("--url", help="the daemon of the Client (default: one in this process)")
-    parser.add_argument("--kubo-url", help="the RPC of the Kubo-compatible client, such as http://127.0.0.1:5001 (default: the daemon)")
-    parser.add_argument("--verbose", action="store_true", help="print when each item was fetched, as the published script does")
+    parser.add_argument(
+        "--kubo-url", help="the RPC of the Kubo-compatible client, such as http://127.0.0.1:5001 (default: the daemon)"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="print when each item was fetched, as the published script does"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
     parser.set_defaults(run=_run)
 
@@ -106,11 +115,7 @@ def _count(text: str) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     with subjects(options.subject, options.url, options.kubo_url, options.threads) as found:
-        results = [
-            result
-            for each in options.size
-            for result in measure(found, each, options.items, options.attempts)
-        ]
+        results = [result for each in options.size for result in measure(found, each, options.items, options.attempts)]
     if options.json:
         print(json.dumps([_as_json(result) for result in results], indent=2))
     else:

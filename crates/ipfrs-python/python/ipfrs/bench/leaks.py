@@ -13,9 +13,9 @@ from typing import Any
 from .._sync import Node
 
 _DESCRIPTION = """\
-Calls get and add of a Node, and opens and closes one, many times; prints the resident memory and the open files of the process at the
-start (after a tenth of the calls, by which caches and pools have their size), on the way, and at the end. What is added repeats, so
-that the store itself does not grow. Linux only."""
+Calls get and add of a Node, and opens and closes one, many times; prints the resident memory and the open files of the
+process at the start (after a tenth of the calls, by which caches and pools have their size), on the way, and at the
+end. What is added repeats, so that the store itself does not grow. Linux only."""
 _CONTENTS = 500
 _POINTS = 5
 MIB = 1 << 20
@@ -48,7 +48,9 @@ def add_parser(commands: Any) -> None:
     """``leaks``."""
     parser = commands.add_parser("leaks", help="look for growing memory and files", description=_DESCRIPTION)
     parser.add_argument("--calls", type=int, default=100_000, help="calls of get and add (default: 100000)")
-    parser.add_argument("--cycles", type=int, default=1000, help="times that a Node is opened and closed (default: 1000)")
+    parser.add_argument(
+        "--cycles", type=int, default=1000, help="times that a Node is opened and closed (default: 1000)"
+    )
     parser.add_argument("--allow-mib", type=float, default=16, help="growth of memory that is no leak (default: 16)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON and nothing else")
     parser.set_defaults(run=_run)
