@@ -28,7 +28,7 @@ pub(super) struct Address {
 impl Address {
     /// The address that `content_path` has, encoded as in a URL. What is no content path has none.
     pub(super) fn of(content_path: &str) -> Self {
-        Self::read(content_path).ok().flatten().unwrap_or_default()
+        Self::plain(content_path).or_else(|| Self::read(content_path).ok().flatten()).unwrap_or_default()
     }
 
     /// Sets the headers of an answer about the content.
@@ -39,6 +39,23 @@ impl Address {
         if let Some(path) = &self.path {
             headers.insert(X_IPFS_PATH, path.clone());
         }
+    }
+
+    /// As [`Self::read`], of a path in which nothing is encoded, left out, or has to be: it says itself what its address is.
+    fn plain(content_path: &str) -> Option<Self> {
+        let below = content_path.strip_prefix("/ipfs/")?;
+        let mut before = b'/';
+        for byte in below.bytes() {
+            let is_plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/');
+            if !is_plain || (before == b'/' && matches!(byte, b'/' | b'.')) {
+                return None;
+            }
+            before = byte;
+        }
+        let (root, names) = below.split_at(below.find('/').unwrap_or(below.len()));
+        let authority = authority(Namespace::Ipfs, root).ok()??;
+        let uri = ["ipfs://", &authority, names].concat();
+        Some(Self { uri: value(uri), path: value(content_path.to_owned()) })
     }
 
     fn read(content_path: &str) -> Result<Option<Self>> {
@@ -107,4 +124,34 @@ fn is_safe(path: &str) -> bool {
 
 fn value(text: String) -> Option<HeaderValue> {
     if text.len() > MAX_BYTES { None } else { HeaderValue::try_from(text).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_way_to_an_address_leads_to_the_same() {
+        let (v0, v1) = (
+            "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH",
+            "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy",
+        );
+        let both = |path: &str| {
+            let plain = Address::plain(path)?;
+            let read = Address::read(path).unwrap().unwrap();
+            assert_eq!((plain.uri, plain.path), (read.uri, read.path), "{path}");
+            Some(())
+        };
+        for below in ["", "/", "/a", "/a/", "/a/b.c~d_e-f", "/a../b"] {
+            for root in [v0, v1] {
+                assert!(both(&format!("/ipfs/{root}{below}")).is_some(), "{below}");
+            }
+        }
+        for below in ["//", "/.", "/a//b", "/a/../b", "/a%2Fb", "/%61", "/a b", "/\u{fc}", "/.hidden", "/a+b"] {
+            assert!(both(&format!("/ipfs/{v1}{below}")).is_none(), "{below}");
+        }
+        for path in ["/ipfs/", "/ipfs//", "/ipns/example.org", "/ipfs/x", "/ipfs"] {
+            assert!(both(path).is_none(), "{path}");
+        }
+    }
 }

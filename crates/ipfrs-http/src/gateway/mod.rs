@@ -68,7 +68,9 @@ pub(super) async fn serve_site(state: AppState, site: Site, request: Request) ->
     let family = state.metrics.family(if is_name { IPNS_ROUTE } else { ROUTE }, request.method());
     let answer = async |request: Request| {
         let uri = request.uri().clone();
-        let mut response = limits::in_time(&state, answer(state.clone(), &site, request)).await;
+        // What is around an answer moves it about, and it has room for everything that may be asked of it.
+        let answer = Box::pin(answer(state.clone(), &site, request));
+        let mut response = limits::in_time(&state, answer).await;
         address::tell_of(&site.content_path(uri.path()), &mut response);
         cors::add(response.headers_mut());
         if let Some(reason) = response.extensions_mut().get_mut::<Reason>() {
@@ -137,7 +139,7 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
                 state.node.remember(&target.key, &object.facts);
                 object
             }
-            Err(missing) => return redirects::or_missing(state, &request, parts, missing).await,
+            Err(missing) => return Box::pin(redirects::or_missing(state, &request, parts, missing)).await,
         },
     };
     let stored = Codec::of(&object.cid);
