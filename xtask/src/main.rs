@@ -1,20 +1,25 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 
 mod browser;
+mod environment;
 mod places;
 mod python;
+mod wheel;
 
-use std::env;
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
+use std::{env, iter};
 
 use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, and what Python reads
+  test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, and Python
   browser   the pages in a browser alone
-  python    what Python's packages read of answers alone
+  python    `import ipfrs`, and what Python's packages read of answers, alone
+  wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
   codegen   writes the code of crates/ipfrs-proto anew from proto/
 ";
 
@@ -24,6 +29,7 @@ fn main() -> ExitCode {
         ["test"] => test(),
         ["browser"] => browser::test(),
         ["python"] => python::test(),
+        ["wheel"] => wheel::publishable(),
         ["codegen"] => codegen(),
         _ => {
             eprint!("{USAGE}");
@@ -57,15 +63,20 @@ fn codegen() -> Result<()> {
 
 /// Runs cargo, the one that runs this program, and says how long it took.
 fn cargo(step: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-    eprintln!("xtask: {step}: cargo {}", arguments.join(" "));
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    run(step, cargo.args(arguments).envs(environment.iter().copied()))
+}
+
+/// Runs a program, whose output is everybody's, and says how long it took.
+fn run(step: &str, command: &mut Command) -> Result<()> {
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default();
+    let words: Vec<_> = iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    let line = words.join(" ");
+    eprintln!("xtask: {step}: {line}");
     let start = Instant::now();
-    let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(arguments)
-        .envs(environment.iter().copied())
-        .status()
-        .with_context(|| format!("{step}: cargo could not be started"))?;
+    let status = command.status().with_context(|| format!("{step}: {line} could not be started"))?;
     if !status.success() {
-        bail!("{step} failed: cargo {}", arguments.join(" "));
+        bail!("{step} failed: {line}");
     }
     eprintln!("xtask: {step}: done in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())

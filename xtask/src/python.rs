@@ -1,25 +1,33 @@
-//! What Python's packages read of a gateway's answers: `tests/python`, which needs Python with venv and pip.
+//! `import ipfrs` from its wheel, and what Python's packages read of a gateway's answers: both need Python with venv and pip.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
-use crate::places::{found, target, workspace};
+use crate::environment::{Environment, interpreters};
+use crate::places::{target, workspace};
+use crate::wheel;
 
-/// The programs, in the order in which they run. Each starts a daemon of its own.
-const PROGRAMS: [&str; 1] = ["tensors.py"];
+/// The environment with all packages that tests want, under `target/`.
+pub(crate) const ENVIRONMENT: &str = "python-venv";
+
+/// What is installed into it.
+pub(crate) fn requirements() -> Result<PathBuf> {
+    Ok(workspace()?.join("tests/python/requirements.txt"))
+}
 
 /// Runs the tests where they can run. Where they cannot, this says so, in a line of its own.
 pub(crate) fn test() -> Result<()> {
     let start = Instant::now();
-    match tools() {
-        Ok(tools) => run(&tools)?,
+    match Environment::with(ENVIRONMENT, &requirements()?) {
+        Ok(environment) => run(&environment)?,
         Err(reason) => {
-            eprintln!("xtask: python: SKIPPED, no package of Python read what is sent: {reason:#}");
+            eprintln!(
+                "xtask: python: SKIPPED, `import ipfrs` was not tried, no package of Python read what is sent: {reason:#}"
+            );
             return Ok(());
         }
     }
@@ -27,64 +35,61 @@ pub(crate) fn test() -> Result<()> {
     Ok(())
 }
 
-struct Tools {
-    /// Of the environment that has the packages.
-    python: PathBuf,
-    tests: PathBuf,
-}
-
-/// An environment under `target/` with the packages that `tests/python/requirements.txt` names.
-///
-/// # Errors
-/// What is missing, and what to do about it.
-fn tools() -> Result<Tools> {
-    let python = found("python3").context("python3 is not on the PATH (Debian: apt-get install python3-venv)")?;
-    let tests = workspace()?.join("tests/python");
-    let (requirements, environment) = (tests.join("requirements.txt"), target()?.join("python-venv"));
-    // A copy of what was installed, written last.
-    let installed = environment.join("requirements.txt");
-    let wanted = fs::read(&requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
-    if fs::read(&installed).ok().as_ref() != Some(&wanted) {
-        let make = [OsStr::new("-m"), OsStr::new("venv"), OsStr::new("--clear"), environment.as_os_str()];
-        step(&python, &make, "python3 -m venv failed (Debian: apt-get install python3-venv)")?;
-        let install =
-            ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"].map(OsStr::new);
-        let install: Vec<_> = install.into_iter().chain([requirements.as_os_str()]).collect();
-        step(
-            &environment.join("bin/python"),
-            &install,
-            "pip could not fetch the packages: Python 3.11 or newer is needed",
-        )?;
-        fs::write(&installed, wanted).with_context(|| format!("cannot write {}", installed.display()))?;
-    }
-    Ok(Tools { python: environment.join("bin/python"), tests })
-}
-
-fn step(program: &Path, arguments: &[&OsStr], failure: &str) -> Result<()> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.with_context(|| format!("{} could not be started", program.display()))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        bail!("{failure} ({})", text.lines().last().unwrap_or_default());
-    }
-    Ok(())
-}
-
-fn run(tools: &Tools) -> Result<()> {
+fn run(environment: &Environment) -> Result<()> {
     crate::cargo("python", &["build", "--quiet", "--package", "ipfrs-cli"], &[])?;
     let cli = target()?.join("debug/ipfrs-cli");
-    for program in PROGRAMS {
-        eprintln!("xtask: python: {program} in tests/python");
-        let status = Command::new(&tools.python)
-            .arg(program)
-            .current_dir(&tools.tests)
-            .env("IPFRS_CLI", &cli)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .status()
-            .context("python: the environment's python could not be started")?;
-        if !status.success() {
-            bail!("python failed: {program}");
-        }
+    let wheel = wheel::of_tests(environment)?;
+    environment.install_wheel(&wheel)?;
+
+    // With the environment's Python. What a program writes beside its results goes below target/.
+    let python = |arguments: &[&str]| -> Result<Command> {
+        let mut command = environment.command();
+        command.args(arguments).current_dir(wheel::package()?).env("IPFRS_CLI", &cli);
+        command.env("MYPY_CACHE_DIR", target()?.join("mypy")).env("RUFF_NO_CACHE", "true");
+        Ok(command)
+    };
+    crate::run("python", python(&["tensors.py"])?.current_dir(workspace()?.join("tests/python")))?;
+    crate::run("python", &mut python(&["-m", "ruff", "check", "python", "tests"])?)?;
+    crate::run("python", &mut python(&["-m", "mypy"])?)?;
+    crate::run("python", python(&["-m", "mypy.stubtest", "ipfrs"])?.env("MYPYPATH", "python"))?;
+    let pytest = ["-m", "pytest", "-c", "pyproject.toml", "-p", "no:cacheprovider", "--quiet"];
+    crate::run("python", python(&pytest)?.arg("tests"))?;
+    crate::run("python", python(&pytest)?.args(["--doctest-modules", "--pyargs", "ipfrs"]))?;
+    for notebook in notebooks()? {
+        let results = target()?.join("notebooks");
+        let mut execute = python(&["-m", "nbconvert", "--to", "notebook", "--execute", "--log-level", "WARN"])?;
+        execute.arg("--output-dir").arg(&results).arg(notebook);
+        // No kernel and no setting of the user's.
+        execute.env("JUPYTER_PREFER_ENV_PATH", "1").env("JUPYTER_CONFIG_DIR", &results).env("IPYTHONDIR", &results);
+        crate::run("python", &mut execute)?;
+    }
+    on_each_python(&wheel)
+}
+
+fn notebooks() -> Result<Vec<PathBuf>> {
+    let directory = workspace()?.join("examples/notebooks");
+    let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut notebooks: Vec<_> = files.filter(|file| file.extension().is_some_and(|found| found == "ipynb")).collect();
+    notebooks.sort();
+    Ok(notebooks)
+}
+
+/// One wheel is for every Python: a program without other packages tries it on each that is here.
+fn on_each_python(wheel: &Path) -> Result<()> {
+    let program = workspace()?.join("tests/python/smoke.py");
+    let mut missing = Vec::new();
+    for (version, python) in interpreters() {
+        let Some(python) = python else {
+            missing.push(version);
+            continue;
+        };
+        let environment = Environment::kept(&format!("{ENVIRONMENT}-{version}"), &python)?;
+        environment.install_wheel(wheel)?;
+        crate::run("python", environment.command().arg("-I").arg(&program))?;
+    }
+    if !missing.is_empty() {
+        eprintln!("xtask: python: SKIPPED on {}, which are not here", missing.join(", "));
     }
     Ok(())
 }

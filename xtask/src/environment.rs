@@ -1,0 +1,132 @@
+//! Environments of Python: the interpreters that are here, and what is installed for them under `target/`.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::places::{found, target};
+
+/// The Pythons that are looked for: 3.9, which wheels are for, to the newest.
+const MINORS: RangeInclusive<u32> = 9..=14;
+
+/// A virtual environment.
+pub(crate) struct Environment {
+    directory: PathBuf,
+}
+
+impl Environment {
+    /// `target/{name}`: as it was left, or made anew.
+    ///
+    /// # Errors
+    /// What is missing, and what to do about it.
+    pub(crate) fn kept(name: &str, python: &Path) -> Result<Self> {
+        let environment = Self { directory: target()?.join(name) };
+        if environment.command().args(["-m", "pip", "--version"]).output().is_ok_and(|output| output.status.success()) {
+            return Ok(environment);
+        }
+        Self::fresh(name, python)
+    }
+
+    /// `target/{name}`, with nothing installed but pip.
+    ///
+    /// # Errors
+    /// As [`kept`](Self::kept).
+    pub(crate) fn fresh(name: &str, python: &Path) -> Result<Self> {
+        let environment = Self { directory: target()?.join(name) };
+        let mut make = Command::new(python);
+        make.args(["-m", "venv", "--clear"]).arg(&environment.directory);
+        quietly(&mut make, "python3 -m venv failed (Debian: apt-get install python3-venv)")?;
+        Ok(environment)
+    }
+
+    /// `target/{name}` with the packages that a file of pip's names: fetched once, and again when the file changes.
+    ///
+    /// # Errors
+    /// As [`kept`](Self::kept).
+    pub(crate) fn with(name: &str, requirements: &Path) -> Result<Self> {
+        let python = found("python3").context("python3 is not on the PATH (Debian: apt-get install python3-venv)")?;
+        let wanted = fs::read(requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+        // A copy of what was installed, written last.
+        let installed = target()?.join(name).join("requirements.txt");
+        if fs::read(&installed).ok().as_ref() == Some(&wanted) {
+            return Self::kept(name, &python);
+        }
+        eprintln!("xtask: python: fetching the packages of {}", requirements.display());
+        let environment = Self::fresh(name, &python)?;
+        environment.install(
+            &[OsStr::new("--requirement"), requirements.as_os_str()],
+            "pip could not fetch the packages: Python 3.11 or newer is needed",
+        )?;
+        fs::write(&installed, wanted).with_context(|| format!("cannot write {}", installed.display()))?;
+        Ok(environment)
+    }
+
+    /// Its interpreter, without settings of ours that happen to be in the surroundings.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(self.directory.join("bin/python"));
+        for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("IPFRS_")) {
+            command.env_remove(name);
+        }
+        command.env_remove("PYTHONPATH").env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+
+    /// `pip install`. What comes last of its complaints goes into the error.
+    pub(crate) fn install(&self, arguments: &[&OsStr], failure: &str) -> Result<()> {
+        let mut install = self.command();
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(arguments);
+        quietly(&mut install, failure)
+    }
+
+    /// Installs a wheel over whatever there was of it, and nothing that it wants.
+    pub(crate) fn install_wheel(&self, wheel: &Path) -> Result<()> {
+        let options = ["--force-reinstall", "--no-deps", "--no-index"].map(OsStr::new);
+        let arguments: Vec<_> = options.into_iter().chain([wheel.as_os_str()]).collect();
+        self.install(&arguments, "pip does not take the wheel")
+    }
+}
+
+/// An interpreter for each Python that is here, by version ("3.12"): on the `PATH`, or installed by pyenv.
+pub(crate) fn interpreters() -> Vec<(String, Option<PathBuf>)> {
+    let home = env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".pyenv")));
+    let of_pyenv: Vec<PathBuf> = home
+        .and_then(|home| fs::read_dir(home.join("versions")).ok())
+        .map_or_else(Vec::new, |all| all.filter_map(|entry| Some(entry.ok()?.path())).collect());
+    MINORS
+        .map(|minor| {
+            let version = format!("3.{minor}");
+            let is_of = |directory: &&PathBuf| {
+                let name = directory.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with(&format!("{version}."))
+            };
+            let there = of_pyenv.iter().filter(is_of).map(|directory| directory.join("bin/python"));
+            let mut candidates = found(&format!("python{version}")).into_iter().chain(there);
+            let interpreter = candidates.find(|python| is_version(python, &version));
+            (version, interpreter)
+        })
+        .collect()
+}
+
+/// Whether this is what its name says: pyenv's stand-ins on the `PATH` are there for versions that are switched off, too.
+fn is_version(python: &Path, version: &str) -> bool {
+    let print = "import sys, venv; print('%d.%d' % sys.version_info[:2])";
+    let output = Command::new(python).args(["-c", print]).stderr(Stdio::null()).output();
+    output.is_ok_and(|output| output.status.success() && String::from_utf8_lossy(&output.stdout).trim() == version)
+}
+
+/// Runs a program and shows nothing of it but, in the error, the last line of what went wrong.
+fn quietly(command: &mut Command, failure: &str) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().with_context(|| format!("{program} could not be started"))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        bail!("{failure} ({})", text.lines().last().unwrap_or_default());
+    }
+    Ok(())
+}
