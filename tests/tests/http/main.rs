@@ -52,6 +52,7 @@ mod rpc_files;
 mod rpc_get;
 mod rpc_protocol;
 mod sockets;
+mod tensor_limits;
 mod tensor_slices;
 mod tensors;
 mod tus;

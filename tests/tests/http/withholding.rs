@@ -16,11 +16,13 @@ use tokio::sync::watch;
 pub(crate) struct Withholding {
     inside: Arc<MemoryStore>,
     withheld: watch::Sender<HashSet<Multihash>>,
+    /// How many wait for one that is withheld.
+    waiting: watch::Sender<usize>,
 }
 
 impl Withholding {
     pub(crate) fn new() -> Self {
-        Self { inside: Arc::default(), withheld: watch::Sender::default() }
+        Self { inside: Arc::default(), withheld: watch::Sender::default(), waiting: watch::Sender::default() }
     }
 
     /// From now on, nobody gets the block.
@@ -35,8 +37,23 @@ impl Withholding {
         self.withheld.send_modify(HashSet::clear);
     }
 
+    /// Waits until as many wait for blocks that are withheld, and gives how many do.
+    pub(crate) async fn waiting(&self, least: usize) -> usize {
+        *self.waiting.subscribe().wait_for(|waiting| *waiting >= least).await.unwrap()
+    }
+
+    /// Whether somebody waits for a block now: who was cancelled does not.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.withheld.receiver_count() > 0
+    }
+
     async fn permission(&self, cid: &Cid) {
+        if !self.withheld.borrow().contains(cid.hash()) {
+            return;
+        }
+        self.waiting.send_modify(|waiting| *waiting += 1);
         self.withheld.subscribe().wait_for(|withheld| !withheld.contains(cid.hash())).await.unwrap();
+        self.waiting.send_modify(|waiting| *waiting -= 1);
     }
 }
 

@@ -218,3 +218,42 @@ impl Json {
         self.put(&format!(",\"dtype\":\"{dtype}\",\"shape\":{shape},\"size_bytes\":{}", tensor.bytes)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn texts_of_any_length_are_written_in_pieces_as_they_are_taken() {
+        let text: String = "\"\\é\u{1}𝄞\n".repeat(100_000);
+        let expected = serde_json::json!([text, "", "\""]);
+        let pieces: Vec<Bytes> = written(async move |mut json| {
+            json.put("[").await?;
+            json.text(&text).await?;
+            json.put(",").await?;
+            json.text("").await?;
+            json.put(",").await?;
+            json.text("\"").await?;
+            json.put("]").await?;
+            json.end().await
+        })
+        .map(|piece| piece.unwrap())
+        .collect()
+        .await;
+        let longest = pieces.iter().map(Bytes::len).max().unwrap();
+        // No character becomes more than six.
+        assert!(longest <= 8 * PIECE_BYTES, "{longest}");
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&pieces.concat()).unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn what_fails_in_the_middle_is_an_error_of_the_stream() {
+        let pieces = written(async |mut json| {
+            json.put("[").await?;
+            json.flush().await?;
+            Err(Error::not_found("the rest"))
+        });
+        let pieces: Vec<_> = pieces.collect().await;
+        assert!(pieces.iter().any(Result::is_err), "{pieces:?}");
+    }
+}
