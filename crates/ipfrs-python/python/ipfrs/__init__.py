@@ -52,7 +52,8 @@ from .errors import (
     UnsupportedError,
 )
 
-# Not among the names of `from ipfrs import *`: the built-in one would be hidden.
+# Not among the names of `from ipfrs import *`: built-in ones would be hidden.
+from .errors import FileNotFoundError as FileNotFoundError
 from .errors import TimeoutError as TimeoutError
 
 __all__ = [

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, M
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, TypeVar, cast
 
+from . import errors
 from ._values import AddOptions
 from .errors import InvalidInputError
 
@@ -312,8 +313,9 @@ def _check_file(path: str) -> None:
         if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
             raise
         shown = path if len(path) <= 80 else f"{path[:80]}..."
-        why = "there is no such file; a text is added by its bytes: add(text.encode())"
-        raise FileNotFoundError(errno.ENOENT, why, shown) from None
+        raise errors.FileNotFoundError(
+            f"there is no file {shown!r}: give the path of one, or the bytes of a text: add(text.encode())"
+        ) from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "is a directory: use add_dir", path)
 

@@ -4,6 +4,7 @@
 class                    is also a             when
 =======================  ====================  ===================================================
 `NotFoundError`          KeyError              the block, path, tensor or pin is not here
+`FileNotFoundError`      FileNotFoundError     a file of this machine is not there
 `UnresolvableError`      LookupError           a name leads to no content
 `GoneError`              KeyError              it was here and will not come back
 `InvalidInputError`      ValueError            the call is wrong, and will be
@@ -43,6 +44,7 @@ __all__ = [
     "ClosedError",
     "ConflictError",
     "CorruptError",
+    "FileNotFoundError",
     "ForbiddenError",
     "ForkedError",
     "GoneError",
@@ -78,6 +80,12 @@ class NotFoundError(IpfrsError, KeyError):
     """The named block, path or resource is not here."""
 
     kind = "not_found"
+
+
+class FileNotFoundError(IpfrsError, builtins.FileNotFoundError):
+    """A file of this machine is not there."""
+
+    kind = "file_not_found"
 
 
 class UnresolvableError(IpfrsError, LookupError):
@@ -190,6 +198,7 @@ BY_KIND: dict[str, type[IpfrsError]] = {
     error.kind: error
     for error in (
         NotFoundError,
+        FileNotFoundError,
         UnresolvableError,
         InvalidInputError,
         UnsupportedError,
