@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Union
 from . import _dtypes
 from ._safetensors import safetensors_pieces
 from ._values import TensorFile, TensorInfo
-from .errors import CorruptError, InvalidInputError
+from .errors import CorruptError, InvalidInputError, UnsupportedError
 
 if TYPE_CHECKING:
     from types import EllipsisType
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from ._steps import Steps
 
     Part: TypeAlias = Union[int, slice, EllipsisType, None]
-    Key: TypeAlias = Union[str, Part, tuple[Part, ...]]
+    Index: TypeAlias = Union[Part, tuple[Part, ...]]
+    Key: TypeAlias = Union[str, Index]
     Array: TypeAlias = numpy.ndarray[Any, Any]
 
 __all__ = ["load_tensors", "safetensors_pieces", "tensor", "tensors"]
@@ -47,8 +49,21 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
     holds them all: nothing is copied there, and elements may lie at addresses that are no multiple
     of their size, which numpy reads as any other.
     """
+    if isinstance(key, str):
+        key = _parsed(key)
     wanted = Selection.of(key)
-    dtype, shape, data = yield backend.tensor(path, name, wanted.text)
+    try:
+        dtype, shape, data = yield backend.tensor(path, name, wanted.text)
+    except UnsupportedError:
+        file = yield from tensors(backend, path)
+        if file.format != "npy":
+            raise
+        # It was saved column by column, which is sent as a whole only.
+        whole: Array = yield from _numpy_file(backend, file)
+        whole.flags.writeable = False
+        import numpy
+
+        return whole if key is None else numpy.asarray(whole[key])
     array = _dtypes.array(dtype, tuple(shape), data)
     return array if wanted.view is None else array[wanted.view]
 
@@ -66,14 +81,14 @@ class Selection:
     view: tuple[slice | EllipsisType | None, ...] | None
 
     @classmethod
-    def of(cls, key: Key) -> Selection:
-        """What ``array[key]`` takes; None takes everything, a text is taken as it is.
+    def of(cls, key: Index) -> Selection:
+        """What ``array[key]`` takes; None takes everything.
 
         Raises:
             InvalidInputError: `key` is neither integers, slices, ``...`` nor None.
         """
-        if key is None or isinstance(key, str):
-            return cls(key or "", None)
+        if key is None:
+            return cls("", None)
         parts = [_part(part) for part in (key if isinstance(key, tuple) else (key,))]
         text = ",".join(part.text for part in parts if part.text)
         view = tuple(part.view for part in parts if part.stays)
@@ -88,6 +103,26 @@ class _Part:
     text: str
     view: slice | EllipsisType | None = None
     stays: bool = True
+
+
+def _parsed(text: str) -> Index:
+    """The index that ``0:10, ..., ::2`` stands for."""
+    if not text.strip():
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        return tuple(Ellipsis if part == "..." else _parsed_part(part) for part in parts)
+    except ValueError:
+        raise InvalidInputError(
+            f"malformed slice {text!r:.200}: write start:stop:step, an index or ... for each dimension, as 0:10,5,::2"
+        ) from None
+
+
+def _parsed_part(text: str) -> int | slice:
+    numbers = [int(number) if number.strip() else None for number in text.split(":")]
+    if len(numbers) > 3:
+        raise ValueError(text)
+    return slice(*numbers) if len(numbers) > 1 else int(text)
 
 
 def _part(part: object) -> _Part:
@@ -151,6 +186,9 @@ def load_tensors(
     finished = _dtypes.array if framework == "numpy" else _dtypes.torch_tensor
     file = yield from tensors(backend, path)
     wanted = _named(file, names)
+    if file.format == "npy":
+        array = yield from _numpy_file(backend, file)
+        return {name: array if framework == "numpy" else _of_array(info, array) for name, info in wanted.items()}
     loaded: dict[str, Any] = {}
     for group in _groups(wanted.values()):
         data = yield from _read(backend, file.cid, group)
@@ -197,3 +235,27 @@ def _read(backend: Backend, cid: str, group: list[TensorInfo]) -> Steps[Array]:
             raise CorruptError(f"{cid} ends at byte {start}, before tensor {group[-1].name!r} does")
         rest, start = rest[count:], start + count
     return data
+
+
+def _numpy_file(backend: Backend, file: TensorFile) -> Steps[Array]:
+    """The array of an ``.npy`` file, which may be big-endian or lie column by column."""
+    import numpy
+    from numpy.lib import format as npy
+
+    (info,) = file.tensors
+    head = io.BytesIO((yield backend.read(file.cid, 0, info.offset)))
+    version = npy.read_magic(head)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, is_fortran, dtype = read_header(head)
+    data = (yield from _read(backend, file.cid, [info])).view(dtype)
+    if dtype.byteorder == ">":
+        data = data.byteswap(inplace=True).view(dtype.newbyteorder("<"))
+    array: Array = numpy.reshape(data, shape, order="F" if is_fortran else "C")
+    return array
+
+
+def _of_array(info: TensorInfo, array: Array) -> Any:
+    import numpy
+
+    in_order: Array = numpy.ascontiguousarray(array).reshape(-1)
+    return _dtypes.torch_tensor(info.dtype, info.shape, in_order.view(numpy.uint8))

@@ -81,7 +81,7 @@ def growth(points: list[Point]) -> tuple[int, int]:
 def of_calls(calls: int) -> list[Point]:
     """Half of the calls add, half of them get what was added."""
     with tempfile.TemporaryDirectory(prefix="ipfrs-bench-") as repo, Node(repo) as node:
-        contents = [os.urandom(64 + number) for number in range(_CONTENTS)]
+        contents = [os.urandom(16_000 + number) for number in range(_CONTENTS)]
         points = []
         for done in range(calls // 2 + 1):
             if done in _checkpoints(calls // 2):

@@ -1,0 +1,232 @@
+"""``ipfrs://`` as pandas, pyarrow, zarr and dask use it, over a store in the process and over a daemon."""
+
+from __future__ import annotations
+
+import io
+import random
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ipfrs
+import pytest
+
+fsspec: Any = pytest.importorskip("fsspec")
+
+CONTENT = random.Random(1).randbytes(3_000_000)
+FILES = {"a.csv": b"n,square\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in range(5000)), "sub/b.bin": CONTENT}
+NAMES = {"sub/deep/c d#?%20é.txt": b"odd name", "sub/empty": b""}
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with ipfrs.Gateway(repo=tmp_path_factory.mktemp("served"), server={"port": 0}, grpc={"enabled": False}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["node", "client"])
+def options(
+    request: pytest.FixtureRequest, gateway: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Any]]:
+    """Storage options for a store in the process, and for a daemon."""
+    if request.param == "client":
+        yield {"url": gateway.url}
+        return
+    with ipfrs.Node(tmp_path_factory.mktemp("repo")) as node:
+        yield {"client": node}
+
+
+@pytest.fixture(scope="module")
+def fs(options: dict[str, Any]) -> Any:
+    return fsspec.filesystem("ipfrs", **options)
+
+
+def add(options: dict[str, Any], source: Any, **more: Any) -> str:
+    """Adds a file or a directory."""
+    if "client" in options:
+        return added(options["client"], source, **more)
+    with ipfrs.Client(options["url"]) as client:
+        return added(client, source, **more)
+
+
+def added(store: Any, source: Any, **more: Any) -> str:
+    is_directory = isinstance(source, Path) and source.is_dir()
+    return str(store.add_dir(source, **more) if is_directory else store.add(source, **more))
+
+
+@pytest.fixture(scope="module")
+def folder(options: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("folder")
+    for name, content in {**FILES, **NAMES}.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+    return add(options, directory)
+
+
+def sent(gateway: Any) -> float:
+    """Bytes of content that the daemon has sent."""
+    with urllib.request.urlopen(f"{gateway.url}/metrics") as response:
+        lines = response.read().decode().splitlines()
+    sums = [line for line in lines if line.startswith("ipfrs_http_response_size_bytes_sum") and "/metrics" not in line]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in sums)
+
+
+def test_the_protocol_is_known_without_an_import() -> None:
+    assert fsspec.get_filesystem_class("ipfrs").__name__ == "IpfrsFileSystem"
+
+
+def test_directories_are_listed_walked_and_searched(fs: Any, folder: str) -> None:
+    assert fs.ls(folder, detail=False) == [f"{folder}/a.csv", f"{folder}/sub"]
+    assert {entry["name"]: (entry["type"], entry["size"]) for entry in fs.ls(f"ipfrs://{folder}")} == {
+        f"{folder}/a.csv": ("file", len(FILES["a.csv"])),
+        f"{folder}/sub": ("directory", 0),
+    }
+    files = sorted(f"{folder}/{name}" for name in {**FILES, **NAMES})
+    assert fs.find(folder) == files
+    assert fs.glob(f"ipfrs://{folder}/**/*.bin") == [f"{folder}/sub/b.bin"]
+    assert [(at.count("/"), sorted(names)) for at, _, names in fs.walk(folder)] == [
+        (0, ["a.csv"]),
+        (1, ["b.bin", "empty"]),
+        (2, ["c d#?%20é.txt"]),
+    ]
+    assert (
+        fs.isdir(f"{folder}/sub")
+        and fs.isfile(f"{folder}/a.csv")
+        and fs.du(folder) == sum(len(content) for content in {**FILES, **NAMES}.values())
+    )
+    for name, content in NAMES.items():
+        assert fs.cat_file(f"{folder}/{name}") == content
+    assert fs.ls(f"{folder}/a.csv", detail=False) == [f"{folder}/a.csv"]
+
+
+def test_what_is_not_there_is_no_file(fs: Any, folder: str) -> None:
+    path = f"{folder}/none"
+    assert not fs.exists(path) and not fs.exists("ipfrs://nonsense") and fs.exists(folder)
+    for asked in (fs.info, fs.ls, fs.cat_file, fs.open):
+        with pytest.raises(FileNotFoundError):
+            asked(path)
+
+
+def test_ranges_are_those_of_the_bytes(fs: Any, folder: str) -> None:
+    path = f"{folder}/sub/b.bin"
+    for start, end in [(None, None), (0, 10), (5, 5), (9, 3), (1_000_000, 2_500_000), (-10, None), (0, -2_999_990)]:
+        assert fs.cat_file(path, start, end) == CONTENT[start:end]
+    assert fs.cat_file(path, 2_999_990, 9_000_000) == CONTENT[2_999_990:]
+    wanted = [(n * 7001, n * 7001 + 300) for n in range(40)]
+    starts, ends = [start for start, _ in wanted], [end for _, end in wanted]
+    assert fs.cat_ranges([path] * 40, starts, ends) == [CONTENT[start:end] for start, end in wanted]
+    good, bad = fs.cat_ranges([path, f"{folder}/none"], 0, 3)
+    assert good == CONTENT[:3] and isinstance(bad, FileNotFoundError)
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges([f"{folder}/none"], 0, 3, on_error="raise")
+    assert fs.cat([f"{folder}/sub/empty", path]) == {f"{folder}/sub/empty": b"", path: CONTENT}
+    with fs.open(path) as file:
+        assert file.seek(-5, io.SEEK_END) and file.read() == CONTENT[-5:]
+        file.seek(2_000_000)
+        assert file.read(10) == CONTENT[2_000_000:2_000_010]
+    with fs.open(f"{folder}/a.csv", "r", encoding="utf-8") as text:
+        assert text.readline() == "n,square\n"
+
+
+def test_a_range_moves_no_more_than_its_bytes(gateway: Any) -> None:
+    with ipfrs.Client(gateway.url) as client:
+        cid = client.add(CONTENT[::-1])
+    fs = fsspec.filesystem("ipfrs", url=gateway.url)
+    before = sent(gateway)
+    assert fs.cat_file(cid, 1_000_000, 1_000_100) == CONTENT[::-1][1_000_000:1_000_100]
+    with fs.open(cid, block_size=4096, cache_type="bytes") as file:
+        file.seek(2_000_000)
+        file.read(1000)
+    assert sent(gateway) - before < 50_000
+
+
+def test_content_is_copied_to_disk_with_progress(fs: Any, folder: str, tmp_path: Path) -> None:
+    done = fsspec.callbacks.Callback()
+    fs.get_file(f"{folder}/sub/b.bin", str(tmp_path / "new" / "b.bin"), callback=done)
+    assert (tmp_path / "new" / "b.bin").read_bytes() == CONTENT
+    assert done.value == done.size == len(CONTENT)
+    fs.get(folder, str(tmp_path / "all"), recursive=True)
+    for name, content in {**FILES, **NAMES}.items():
+        assert (tmp_path / "all" / name).read_bytes() == content
+
+
+def test_nothing_is_written(fs: Any, folder: str, tmp_path: Path) -> None:
+    path = f"{folder}/new"
+    (tmp_path / "file").write_bytes(b"x")
+    for write in (
+        lambda: fs.open(path, "wb"),
+        lambda: fs.pipe_file(path, b"x"),
+        lambda: fs.put_file(str(tmp_path / "file"), path),
+        lambda: fs.mkdir(path),
+        lambda: fs.makedirs(path),
+        lambda: fs.rm(folder, recursive=True),
+        lambda: fs.rm_file(path),
+        lambda: fs.touch(path),
+        lambda: fs.mv(f"{folder}/a.csv", path),
+        lambda: fs.cp_file(f"{folder}/a.csv", path),
+    ):
+        with pytest.raises(io.UnsupportedOperation, match="read-only"):
+            write()
+
+
+def test_caches_know_content_by_its_id(fs: Any, options: dict[str, Any], folder: str, tmp_path: Path) -> None:
+    path = f"{folder}/sub/b.bin"
+    alone = fs.ukey(path)
+    assert fs.ukey(alone) == alone and fs.checksum(path) == fs.checksum(alone) != fs.checksum(f"{folder}/a.csv")
+    for cache in ("simplecache", "filecache", "blockcache"):
+        where = {cache: {"cache_storage": str(tmp_path / cache)}, "ipfrs": options}
+        for _ in range(2):
+            with fsspec.open(f"{cache}::ipfrs://{path}", **where) as file:
+                file.seek(1_000_000)
+                assert file.read(1000) == CONTENT[1_000_000:1_001_000]
+
+
+def test_pandas_reads_tables(options: dict[str, Any], folder: str, gateway: Any, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table = pandas.read_csv(f"ipfrs://{folder}/a.csv", storage_options=options)
+    assert table["square"].tolist() == [n * n for n in range(5000)]
+    chance = random.Random(2)
+    columns = {name: [chance.random() for _ in range(100_000)] for name in "abcdefgh"}
+    written = pandas.DataFrame(columns)
+    written.to_parquet(tmp_path / "t.parquet")
+    cid = add(options, tmp_path / "t.parquet")
+    before = sent(gateway)
+    read = pandas.read_parquet(f"ipfrs://{cid}", columns=["c"], storage_options=options)
+    assert read["c"].tolist() == columns["c"]
+    if "url" in options:
+        size = (tmp_path / "t.parquet").stat().st_size
+        assert 0 < sent(gateway) - before < size * 0.6
+    assert pandas.read_parquet(f"ipfrs://{cid}", storage_options=options).equals(written)
+
+
+def test_dask_and_zarr_open_directories(options: dict[str, Any], folder: str, tmp_path: Path) -> None:
+    dask_bytes = pytest.importorskip("dask.bytes")
+    _, blocks = dask_bytes.read_bytes(f"ipfrs://{folder}/sub/b*", blocksize=1_000_000, sample=False, **options)
+    dask: Any = pytest.importorskip("dask")
+    assert b"".join(dask.compute(*blocks[0], scheduler="threads")) == CONTENT
+    zarr = pytest.importorskip("zarr")
+    import numpy
+
+    array = numpy.arange(10_000).reshape(100, 100)
+    zarr.save_array(str(tmp_path / "array.zarr"), array)
+    cid = add(options, tmp_path / "array.zarr", hidden=True)
+    opened = zarr.open_array(f"ipfrs://{cid}", mode="r", storage_options=options)
+    assert (opened[10:20, 5] == array[10:20, 5]).all()
+
+
+def test_instances_of_many_threads_share_one_store(tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ipfrs.Node(tmp_path) as node:
+        cid = node.add(CONTENT)
+    with ThreadPoolExecutor(4) as threads:
+        found = threads.map(lambda n: fsspec.filesystem("ipfrs", path=tmp_path).cat_file(cid, n, n + 10), range(20))
+        assert list(found) == [CONTENT[n : n + 10] for n in range(20)]
+    fsspec.filesystem("ipfrs", path=tmp_path).close()
+    # It was given back.
+    with ipfrs.Node(tmp_path) as node:
+        assert node.size(node.resolve(cid)) > 0
+    with pytest.raises(ValueError, match="one of url, path and client"):
+        fsspec.filesystem("ipfrs", url="http://127.0.0.1:1", path=tmp_path)

@@ -1,0 +1,307 @@
+"""Tensors: slices as numpy has them, every type, whole models, and files as safetensors writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ipfrs
+import numpy
+import pytest
+from ipfrs import _dtypes
+
+ml_dtypes = pytest.importorskip("ml_dtypes")
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+PACKED = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
+WHOLE = [name for name in _dtypes.DTYPES if name not in PACKED and name != "C128"]
+
+
+@pytest.fixture(scope="module", params=["node", "client"])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A store in the process, and one behind a daemon."""
+    repo = tmp_path_factory.mktemp("repo")
+    if request.param == "node":
+        with ipfrs.Node(repo) as node:
+            yield node
+        return
+    with ipfrs.Gateway(repo=repo, server={"port": 0}, grpc={"enabled": False}) as gateway:
+        with ipfrs.Client(gateway.url) as client:
+            yield client
+
+
+def arrays(seed: int) -> dict[str, Any]:
+    """Arrays of every type and of many shapes, of random bits."""
+    chance = numpy.random.default_rng(seed)
+    shapes = [(), (1,), (7,), (0, 3), (5, 4), (3, 2, 5), (2, 3, 1, 4), (40, 700)]
+    made = {}
+    for number, name in enumerate(WHOLE * 2):
+        dtype, shape = _dtypes.numpy_dtype(name), shapes[(number * 5) % len(shapes)]
+        count = int(numpy.prod(shape, dtype=int)) * dtype.itemsize
+        bits = chance.integers(0, 2 if name == "BOOL" else 256, count, dtype=numpy.uint8)
+        made[f"layer.{number}/{name} é"] = bits.view(dtype).reshape(shape)
+    return made
+
+
+def same(found: Any, expected: Any) -> None:
+    """Bit for bit: NaNs are equal to themselves."""
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert found.tobytes() == expected.tobytes()
+
+
+def random_key(chance: random.Random, shape: tuple[int, ...]) -> Any:
+    key: list[Any] = []
+    for size in shape[: chance.randrange(len(shape) + 1)]:
+        if size and chance.random() < 0.3:
+            key.append(chance.randrange(-size, size))
+        else:
+            start, stop = (chance.choice([None, chance.randrange(-size - 3, size + 4)]) for _ in range(2))
+            key.append(slice(start, stop, chance.choice([None, 1, 2, 3, -1, -2, -3])))
+    if chance.random() < 0.3:
+        key.append(Ellipsis)
+    if chance.random() < 0.2:
+        key.insert(chance.randrange(len(key) + 1), None)
+    return key[0] if len(key) == 1 and key[0] is not None else tuple(key)
+
+
+def test_a_slice_is_what_numpy_takes_of_the_whole(store: Any) -> None:
+    model = arrays(1)
+    cid = store.add(b"".join(ipfrs._tensors.safetensors_pieces(model)), chunker="size-4096")
+    chance = random.Random(7)
+    names = list(model)
+    for _ in range(300):
+        name = chance.choice(names)
+        key = random_key(chance, model[name].shape)
+        same(store.tensor(cid, name, key), numpy.asarray(model[name][key]))
+    same(store.tensor(cid, names[0]), model[names[0]])
+    large = next(name for name, array in model.items() if array.shape == (40, 700))
+    same(store.tensor(cid, large, "3:30:4, -5:"), model[large][3:30:4, -5:])
+    same(store.tensor(cid, large, "..., ::-7"), model[large][..., ::-7])
+    same(store.tensor(cid, large, ""), model[large])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        True,
+        [0, 1],
+        numpy.array([0]),
+        1.5,
+        slice(0, 2, 0),
+        (0, 0, 0),
+        9,
+        slice("a", None),
+        "x",
+        "1:2:3:4",
+        "::0",
+        ",",
+        "0,0,0",
+    ],
+)
+def test_what_is_no_slice_is_refused(store: Any, key: Any) -> None:
+    cid = store.add_tensors({"a": numpy.zeros((2, 3))})
+    with pytest.raises(ValueError):
+        store.tensor(cid, "a", key)
+
+
+def test_tensors_of_a_node_lie_over_its_blocks_and_are_read_only(tmp_path: Path) -> None:
+    with ipfrs.Node(tmp_path) as node:
+        cid = node.add_tensors({"a": numpy.arange(1000.0)}, raw_leaves=True, cid_version=1)
+        one, other = node.tensor(cid, "a"), node.tensor(cid, "a", numpy.s_[::-1])
+        assert numpy.shares_memory(one, node.tensor(cid, "a"))
+        assert not one.flags.writeable and not other.flags.writeable
+        assert other.tolist() == list(range(999, -1, -1))
+    # What was handed out stays, whatever becomes of the node.
+    assert one.sum() == 499500
+
+
+def test_tensors_of_a_file_are_a_mapping(store: Any) -> None:
+    cid = store.add_tensors({"w": numpy.ones((2, 3), "f4"), "b": numpy.zeros(2, "i8")}, metadata={"format": "np"})
+    file = store.tensors(cid)
+    assert (file.format, dict(file.metadata), set(file)) == ("safetensors", {"format": "np"}, {"w", "b"})
+    w = file["w"]
+    assert (w.name, w.dtype, w.shape, w.nbytes) == ("w", "F32", (2, 3), 24)
+    assert store.cat(cid, offset=w.offset, length=w.nbytes) == numpy.ones((2, 3), "f4").tobytes()
+    assert "x" not in file
+    with pytest.raises(KeyError, match="'x' among the 2"):
+        file["x"]
+
+
+def test_files_are_to_the_byte_those_of_safetensors(store: Any) -> None:
+    model = arrays(2)
+    # What does not lie in order, or is big-endian, is put in order as it is sent.
+    model["transposed"] = numpy.arange(600_000, dtype="f8").reshape(600, 1000).T
+    model["every other"] = numpy.arange(1_000_000, dtype="i2")[::2].astype(ml_dtypes.bfloat16)[::-1]
+    expected = {name: numpy.ascontiguousarray(array).reshape(array.shape) for name, array in model.items()}
+    model["big-endian"] = numpy.arange(5, dtype=">i4").reshape(5, 1)
+    expected["big-endian"] = model["big-endian"].astype("<i4")
+    for metadata in ({"format": "pt é"}, None):
+        written = safetensors_numpy.save(expected, metadata)
+        assert store.add_tensors(model, metadata=metadata) == store.add(written)
+    assert store.add_tensors({}) == store.add(safetensors_numpy.save({}))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "metadata"),
+    [
+        ({"__metadata__": numpy.zeros(1)}, None),
+        ({1: numpy.zeros(1)}, None),
+        ({"\ud800": numpy.zeros(1)}, None),
+        ({"text": numpy.array(["a"])}, None),
+        ({"object": numpy.array([None])}, None),
+        ({"complex": numpy.zeros(1, "c16")}, None),
+        ({"odd": numpy.zeros(3, ml_dtypes.float4_e2m1fn)}, None),
+        ({"a": numpy.zeros(1)}, {"number": 1}),
+    ],
+)
+def test_what_safetensors_does_not_have_is_refused_by_name(store: Any, tensors: Any, metadata: Any) -> None:
+    with pytest.raises(ValueError, match="__metadata__|str|Unicode|text|object|complex|odd"):
+        store.add_tensors(tensors, metadata=metadata)
+
+
+def test_loading_gives_what_safetensors_loads(store: Any, tmp_path: Path) -> None:
+    model = arrays(3)
+    model["wide"] = numpy.random.default_rng(0).random((1300, 1001))
+    cid = store.add_tensors(model)
+    file = tmp_path / "model.safetensors"
+    safetensors_numpy.save_file(model, file)
+    expected, found = safetensors_numpy.load_file(file), store.load_tensors(cid)
+    assert set(found) == set(expected)
+    for name, array in found.items():
+        same(array, expected[name])
+        assert array.flags.aligned
+        if array.size:
+            array.reshape(-1)[0] = 1
+    assert store.add(b"".join(ipfrs._tensors.safetensors_pieces(model))) == cid
+
+
+def test_loading_some_reads_no_other_bytes(tmp_path: Path) -> None:
+    model = {name: numpy.full(3_000_000, number, "u1") for number, name in enumerate("abcdef")}
+    with ipfrs.Gateway(repo=tmp_path, server={"port": 0}, grpc={"enabled": False}) as gateway:
+        with ipfrs.Client(gateway.url) as client:
+            cid = client.add_tensors(model)
+            before = client_bytes(gateway)
+            found = client.load_tensors(cid, ["e", "b"])
+            assert list(found) == ["e", "b"]
+            assert found["b"][0] == 1 and found["e"][-1] == 4
+            assert 6_000_000 <= client_bytes(gateway) - before < 6_100_000
+            with pytest.raises(KeyError, match="'z' among the 6"):
+                client.load_tensors(cid, ["a", "z"])
+            with pytest.raises(ValueError, match="give \\['a'\\]"):
+                client.load_tensors(cid, "a")
+            with pytest.raises(ValueError, match="known are 'numpy' and 'torch'"):
+                client.load_tensors(cid, framework="jax")
+
+
+def client_bytes(gateway: Any) -> float:
+    """Bytes of content that the daemon has sent."""
+    import urllib.request
+
+    with urllib.request.urlopen(f"{gateway.url}/metrics") as response:
+        text = response.read().decode()
+    return sum(
+        float(line.rsplit(" ", 1)[1])
+        for line in text.splitlines()
+        if line.startswith("ipfrs_http_response_size_bytes_sum") and "/metrics" not in line
+    )
+
+
+def test_elements_of_less_than_a_byte_are_unpacked(store: Any) -> None:
+    chance = numpy.random.default_rng(4)
+    model = {}
+    for name, bits in PACKED.items():
+        codes = chance.integers(0, 1 << bits, (6, 4), dtype=numpy.uint8)
+        model[name] = codes.view(_dtypes.numpy_dtype(name))
+    cid = store.add_tensors(model)
+    for name, bits in PACKED.items():
+        assert store.tensors(cid)[name].nbytes == 24 * bits // 8
+        same(store.tensor(cid, name), model[name])
+        same(store.tensor(cid, name, numpy.s_[1:3, ::-1]), model[name][1:3, ::-1])
+        same(store.load_tensors(cid)[name], model[name])
+    # The daemon knows where they lie: its own figures are those of the values.
+    for name, array in model.items():
+        assert store.tensor_stats(cid, name)["max"] == array.astype("f8").max()
+
+
+def test_types_that_numpy_lacks_need_ml_dtypes_and_say_so(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cid = store.add_tensors({"a": numpy.zeros(2, ml_dtypes.bfloat16), "b": numpy.zeros(2)})
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    assert store.tensor(cid, "b").tolist() == [0, 0]
+    with pytest.raises(ImportError, match="pip install ml_dtypes") as caught:
+        store.tensor(cid, "a")
+    assert isinstance(caught.value, ipfrs.IpfrsError)
+
+
+def test_arrays_of_numpy_files_are_tensors(store: Any, tmp_path: Path) -> None:
+    array = numpy.arange(60, dtype="c16").reshape(3, 4, 5)
+    numpy.save(tmp_path / "a.npy", array)
+    cid = store.add(tmp_path / "a.npy")
+    same(store.tensor(cid, slice=numpy.s_[1, ::2, -1]), array[1, ::2, -1])
+    same(store.load_tensors(cid)[""], array)
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">c8", "<i2", ">u8"])
+def test_arrays_are_read_in_whatever_order_they_were_saved(store: Any, tmp_path: Path, dtype: str) -> None:
+    array = numpy.arange(60).astype(dtype).reshape(3, 4, 5)
+    expected = array.astype(array.dtype.newbyteorder("<"))
+    for saved in (array, numpy.asfortranarray(array)):
+        numpy.save(tmp_path / "a.npy", saved)
+        cid = store.add(tmp_path / "a.npy")
+        same(store.tensor(cid), expected)
+        same(store.tensor(cid, slice=numpy.s_[1, ::-2, None, 2:]), expected[1, ::-2, None, 2:])
+        same(store.tensor(cid, slice="2, 1:, -1"), expected[2, 1:, -1])
+        same(store.tensor(cid, slice=(1, 2, 3)), numpy.asarray(expected[1, 2, 3]))
+        same(store.load_tensors(cid)[""], expected)
+
+
+def test_asynchronous_classes_do_the_same(tmp_path: Path) -> None:
+    model = arrays(5)
+
+    async def use() -> None:
+        async with ipfrs.AsyncNode(tmp_path) as node:
+            cid = await node.add_tensors(model)
+            assert cid == await node.add(safetensors_numpy.save(model))
+            name = next(name for name, array in model.items() if array.shape == (40, 700))
+            same(await node.tensor(cid, name, numpy.s_[::-3, 5]), model[name][::-3, 5])
+            for name, array in (await node.load_tensors(cid)).items():
+                same(array, model[name])
+
+    asyncio.run(use())
+
+
+def test_integers_in_writable_memory_are_what_dlpack_hands_over(store: Any) -> None:
+    model = arrays(6)
+    model = {name: array for name, array in model.items() if array.size}
+    found = store.load_tensors(store.add_tensors(model))
+    for name, array in found.items():
+        dtype = _dtypes.name_of(array.dtype)
+        flat = array.reshape(-1).view(numpy.uint8)
+        taken = numpy.from_dlpack(_dtypes.integers(dtype, flat))
+        assert numpy.shares_memory(taken, array) and taken.flags.writeable
+        assert taken.tobytes() == model[name].tobytes()
+
+
+def test_torch_gets_its_own_tensors_over_the_same_memory(store: Any) -> None:
+    torch = pytest.importorskip("torch")
+    safetensors_torch = pytest.importorskip("safetensors.torch")
+    chance = torch.Generator().manual_seed(1)
+    model = {}
+    for name, dtype in _dtypes.DTYPES.items():
+        if dtype.torch and name != "C128":
+            raw = torch.randint(0, 2 if name == "BOOL" else 256, (6 * 8 * 4,), dtype=torch.uint8, generator=chance)
+            model[name] = raw.view(getattr(torch, dtype.torch)).reshape(2, 3, -1)
+    model["scalar"], model["empty"] = torch.tensor(1.5, dtype=torch.bfloat16), torch.zeros(0, 3)
+    cid = store.add_tensors({**model, "transposed": torch.arange(12.0).reshape(3, 4).T})
+    model["transposed"] = torch.arange(12.0).reshape(3, 4).T.contiguous()
+    assert cid == store.add(safetensors_torch.save(model))
+    for name, tensor in store.load_tensors(cid, framework="torch").items():
+        assert (tensor.dtype, tensor.shape) == (model[name].dtype, model[name].shape)
+        assert tensor.numel() == 0 or bytes(tensor.reshape(-1).view(torch.uint8).numpy()) == bytes(
+            model[name].reshape(-1).view(torch.uint8).numpy()
+        )
+        tensor.zero_()
