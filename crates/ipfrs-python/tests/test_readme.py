@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import ipfrs
 import pytest
+
+import ipfrs
 
 README = Path(__file__).parent.parent / "README.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S)
