@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import random
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ipfrs
 import pytest
+
+import ipfrs
 
 fsspec: Any = pytest.importorskip("fsspec")
 
@@ -19,22 +20,10 @@ FILES = {"a.csv": b"n,square\n" + b"".join(b"%d,%d\n" % (n, n * n) for n in rang
 NAMES = {"sub/deep/c d#?%20é.txt": b"odd name", "sub/empty": b""}
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with ipfrs.Gateway(repo=tmp_path_factory.mktemp("served"), server={"port": 0}, grpc={"enabled": False}) as running:
-        yield running
-
-
 @pytest.fixture(scope="module", params=["node", "client"])
-def options(
-    request: pytest.FixtureRequest, gateway: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Any]]:
+def options(request: pytest.FixtureRequest, gateway: Any, node: Any) -> dict[str, Any]:
     """Storage options for a store in the process, and for a daemon."""
-    if request.param == "client":
-        yield {"url": gateway.url}
-        return
-    with ipfrs.Node(tmp_path_factory.mktemp("repo")) as node:
-        yield {"client": node}
+    return {"client": node} if request.param == "node" else {"url": gateway.url}
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +143,7 @@ def test_content_is_copied_to_disk_with_progress(fs: Any, folder: str, tmp_path:
 def test_nothing_is_written(fs: Any, folder: str, tmp_path: Path) -> None:
     path = f"{folder}/new"
     (tmp_path / "file").write_bytes(b"x")
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: fs.open(path, "wb"),
         lambda: fs.pipe_file(path, b"x"),
         lambda: fs.put_file(str(tmp_path / "file"), path),
@@ -165,7 +154,8 @@ def test_nothing_is_written(fs: Any, folder: str, tmp_path: Path) -> None:
         lambda: fs.touch(path),
         lambda: fs.mv(f"{folder}/a.csv", path),
         lambda: fs.cp_file(f"{folder}/a.csv", path),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(io.UnsupportedOperation, match="read-only"):
             write()
 

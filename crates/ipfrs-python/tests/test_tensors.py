@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ipfrs
 import numpy
 import pytest
+
+import ipfrs
 from ipfrs import _dtypes
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -19,19 +18,6 @@ safetensors_numpy = pytest.importorskip("safetensors.numpy")
 
 PACKED = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 WHOLE = [name for name in _dtypes.DTYPES if name not in PACKED and name != "C128"]
-
-
-@pytest.fixture(scope="module", params=["node", "client"])
-def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A store in the process, and one behind a daemon."""
-    repo = tmp_path_factory.mktemp("repo")
-    if request.param == "node":
-        with ipfrs.Node(repo) as node:
-            yield node
-        return
-    with ipfrs.Gateway(repo=repo, server={"port": 0}, grpc={"enabled": False}) as gateway:
-        with ipfrs.Client(gateway.url) as client:
-            yield client
 
 
 def arrays(seed: int) -> dict[str, Any]:
@@ -257,21 +243,6 @@ def test_arrays_are_read_in_whatever_order_they_were_saved(store: Any, tmp_path:
         same(store.tensor(cid, slice="2, 1:, -1"), expected[2, 1:, -1])
         same(store.tensor(cid, slice=(1, 2, 3)), numpy.asarray(expected[1, 2, 3]))
         same(store.load_tensors(cid)[""], expected)
-
-
-def test_asynchronous_classes_do_the_same(tmp_path: Path) -> None:
-    model = arrays(5)
-
-    async def use() -> None:
-        async with ipfrs.AsyncNode(tmp_path) as node:
-            cid = await node.add_tensors(model)
-            assert cid == await node.add(safetensors_numpy.save(model))
-            name = next(name for name, array in model.items() if array.shape == (40, 700))
-            same(await node.tensor(cid, name, numpy.s_[::-3, 5]), model[name][::-3, 5])
-            for name, array in (await node.load_tensors(cid)).items():
-                same(array, model[name])
-
-    asyncio.run(use())
 
 
 def test_integers_in_writable_memory_are_what_dlpack_hands_over(store: Any) -> None:
