@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+
 from ipfrs.bench import concurrency
 from ipfrs.bench.__main__ import main
 

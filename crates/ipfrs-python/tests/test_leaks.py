@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from ipfrs.bench import leaks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -116,12 +116,55 @@ def _tree(native: Backend, root: str, path: str, told: Told) -> Steps[None]:
 
 def _leaf(native: Backend, cid: str, kind: str, path: str, told: Told, size: int | None) -> Steps[None]:
     if kind == "symlink":
-        target = yield native.read(cid, 0, None)
+        target = symlink_target(bytes((yield native.get(cid))))
         yield partial(_made, partial(os.symlink, target), os.fsencode(path))
         return
     with (yield partial(_made, _new_file, path)) as file:
         chunks = yield native.chunks(cid, 0, None)
         yield from _written(chunks, file, told, size)
+
+
+def symlink_target(block: bytes) -> bytes:
+    """Where a symlink of UnixFS leads: field 2 of the message in field 1 of the dag-pb node.
+
+    Raises:
+        InvalidInputError: The block is none, or leads nowhere.
+    """
+    target = _field(_field(block, 1), 2)
+    if not target or b"\0" in target:
+        raise InvalidInputError(f"refusing to save a symlink to {target!r}: that is no path")
+    return target
+
+
+def _field(message: bytes, wanted: int) -> bytes:
+    """The bytes of a field of a protobuf message; none where it does not have it."""
+    at = 0
+    found = b""
+    while at < len(message):
+        key, at = _varint(message, at)
+        value, at = _varint(message, at)
+        if key & 7 == 2:
+            end = at + value
+            if end > len(message):
+                break
+            found = message[at:end] if key >> 3 == wanted else found
+            at = end
+        elif key & 7 != 0:
+            raise InvalidInputError("a symlink has a field that UnixFS does not have: it is damaged")
+    return found
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 64, 7):
+        if at >= len(message):
+            break
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise InvalidInputError("a symlink breaks off: it is damaged")
 
 
 def _written(chunks: Any, file: Any, told: Told, total: int | None) -> Steps[int]:

@@ -114,8 +114,8 @@ class Node(_Blocking):
     Args:
         path: Directory of the repo, which is made if it is not there. None: the one that ``IPFRS_PATH``
             names, else ``~/.ipfrs``, which is the daemon's.
-        config: The configuration: sections as a mapping, such as ``{"store": {"durability": "os"}}``,
-            or the path of a TOML file. None: what is in ``config.toml`` of the repo, else the defaults.
+        config: Sections as a mapping, such as ``{"store": {"durability": "os"}}``, or the path of a
+            TOML file. What it says wins over the environment, and that over ``config.toml`` of the repo.
 
     Raises:
         ConflictError: Another process has it open: speak to that one with `Client`.

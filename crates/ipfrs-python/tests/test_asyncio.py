@@ -1,0 +1,176 @@
+"""What only asyncio has: tasks that run at the same time, and tasks that are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import ipfrs
+from conftest import url_of
+
+T = TypeVar("T")
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(asyncio.wait_for(main, 60))
+
+
+def test_tasks_share_a_node_and_hold_nobody_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ipfrs.AsyncNode(tmp_path) as node:
+
+            async def round_trip(at: int) -> None:
+                data = f"{at} ".encode() * 10_000
+                assert await node.cat(await node.add(data)) == data
+
+            await asyncio.gather(*(round_trip(at) for at in range(100)))
+
+    run(main())
+
+
+def test_a_node_opens_when_it_is_first_used(tmp_path: Path) -> None:
+    async def main() -> None:
+        node = ipfrs.AsyncNode(tmp_path / "repo")
+        assert not (tmp_path / "repo").exists()
+        assert await node.cat(await node.add(b"hello")) == b"hello"
+        await node.close()
+
+    run(main())
+
+
+def test_async_iterables_are_streamed(tmp_path: Path) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(1000):
+            await asyncio.sleep(0)
+            yield b"%d," % at
+
+    async def main() -> None:
+        async with ipfrs.AsyncNode(tmp_path) as node:
+            cid = await node.add(pieces())
+            assert await node.cat(cid) == b"".join(b"%d," % at for at in range(1000))
+            archive = node.export_car(cid)
+            assert await node.import_car(archive) == [cid]
+
+    run(main())
+    with ipfrs.Node(tmp_path) as node, pytest.raises(TypeError, match="AsyncNode"):
+        node.add(pieces())  # type: ignore[arg-type]
+
+
+def test_the_loop_runs_while_a_file_is_read(tmp_path: Path) -> None:
+    """A pipe that is filled by the same loop: reading it on the loop would never end."""
+    read_end, write_end = os.pipe()
+
+    async def main() -> None:
+        async with ipfrs.AsyncNode(tmp_path) as node:
+            with open(read_end, "rb", buffering=0) as file:
+                adding = asyncio.create_task(node.add(file))
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                    os.write(write_end, b"hello ")
+                os.close(write_end)
+                assert await node.cat(await adding) == b"hello " * 5
+
+    run(main())
+
+
+async def until_asked(silent: socket.socket) -> socket.socket:
+    """The connection of a client that waits for its answer."""
+    loop = asyncio.get_running_loop()
+    connection, _ = await loop.sock_accept(silent)
+    connection.setblocking(False)
+    assert await loop.sock_recv(connection, 1) != b""
+    return connection
+
+
+async def hung_up(connection: socket.socket) -> None:
+    """Waits until the other side has gone."""
+    loop = asyncio.get_running_loop()
+    while await loop.sock_recv(connection, 65_536):
+        pass
+    connection.close()
+
+
+def test_cancelling_a_task_ends_its_request() -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent.setblocking(False)
+            async with ipfrs.AsyncClient(url_of(silent)) as client:
+                task = asyncio.create_task(client.version())
+                connection = await until_asked(silent)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await hung_up(connection)
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.version(), 0.01)
+
+    run(main())
+
+
+def test_a_cancelled_import_leaves_nothing_to_see(tmp_path: Path) -> None:
+    async def main() -> None:
+        asked = asyncio.Event()
+
+        async def endless() -> AsyncIterator[bytes]:
+            yield b"x" * 1_000_000
+            asked.set()
+            await asyncio.Event().wait()
+
+        async with ipfrs.AsyncNode(tmp_path) as node:
+            task = asyncio.create_task(node.add(endless()))
+            await asked.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await node.pins() == []
+            assert await node.cat(await node.add(b"hello")) == b"hello"
+
+    run(main())
+
+
+def test_a_cancelled_save_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ipfrs.AsyncNode(tmp_path / "repo") as node:
+            cid = await node.add(bytes(20_000_000))
+            saving: list[asyncio.Task[str]] = []
+
+            def told(done: int, total: object) -> None:
+                saving[0].cancel()
+
+            (tmp_path / "out").mkdir()
+            saving.append(asyncio.create_task(node.save(cid, tmp_path / "out" / "file", progress=told)))
+            with pytest.raises(asyncio.CancelledError):
+                await saving[0]
+            assert list((tmp_path / "out").iterdir()) == []
+
+    run(main())
+
+
+def test_a_download_that_is_left_can_be_left(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ipfrs.AsyncNode(tmp_path) as node:
+            cid = await node.add(bytes(5_000_000))
+            async for piece in node.chunks(cid):
+                assert piece.nbytes
+                break
+            pieces = node.chunks(cid)
+            await pieces.__anext__()
+            await pieces.aclose()
+
+    run(main())
+
+
+def test_a_gateway_is_an_asynchronous_context_manager_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        sections: dict[str, Any] = {"server": {"port": 0}, "grpc": {"enabled": False}}
+        async with ipfrs.Gateway(sections, repo=tmp_path) as gateway, gateway.async_client() as client:
+            assert await client.cat(await client.add(b"hello")) == b"hello"
+        assert not gateway.running
+
+    run(main())

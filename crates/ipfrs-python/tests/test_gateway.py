@@ -1,0 +1,102 @@
+"""A daemon inside the process."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ipfrs
+from conftest import url_of
+
+NO_GRPC: Any = {"enabled": False}
+ANY_PORT: Any = {"port": 0}
+
+
+def test_a_gateway_answers_any_http_client(gateway: ipfrs.Gateway) -> None:
+    with gateway.client() as client:
+        folder = client.add(b"hello", name="a.txt", wrap=True)
+    with urllib.request.urlopen(f"{gateway.url}/ipfs/{folder}/a.txt", timeout=30) as answer:
+        assert (answer.status, answer.read()) == (200, b"hello")
+        assert answer.headers["Content-Type"].startswith("text/plain")
+
+
+def test_a_gateway_starts_again_with_what_it_has(tmp_path: Path) -> None:
+    gateway = ipfrs.Gateway(repo=tmp_path, server=ANY_PORT, grpc=NO_GRPC)
+    assert not gateway.running and repr(gateway) == "<ipfrs.Gateway (stopped)>"
+    with gateway, gateway.client() as client:
+        assert gateway.start() is gateway and gateway.urls == [gateway.url] and gateway.url in repr(gateway)
+        cid = client.add(b"hello")
+        with pytest.raises(ipfrs.ConflictError):
+            ipfrs.Node(tmp_path)
+    gateway.stop()
+    for ask in (lambda: gateway.url, lambda: gateway.client(), lambda: gateway.repo):
+        with pytest.raises(RuntimeError, match="start"):
+            ask()
+    with gateway, gateway.client() as client:
+        assert client.cat(cid) == b"hello"
+    with ipfrs.Node(tmp_path) as node:
+        assert node.cat(cid) == b"hello"
+
+
+def test_sections_win_over_the_configuration_key_by_key(tmp_path: Path) -> None:
+    (tmp_path / "gateway.toml").write_text(
+        '[server]\nport = 1\nhost = "127.0.0.1"\n[import]\nprofile = "unixfs-v1-2025"\n'
+    )
+    sections = {"server": {"port": 1, "host": "127.0.0.1"}, "import": {"profile": "unixfs-v1-2025"}}
+    for config in (tmp_path / "gateway.toml", sections):
+        with ipfrs.Gateway(config, repo=tmp_path / "repo", server=ANY_PORT, grpc=NO_GRPC) as gateway:  # type: ignore[arg-type]
+            assert not gateway.url.endswith(":1") and gateway.grpc_addresses == []
+            with gateway.client() as client:
+                assert client.add(b"hello world") == "bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
+
+
+def test_what_is_wrong_in_the_configuration_is_named(tmp_path: Path) -> None:
+    wrong: list[tuple[Any, str]] = [
+        ({"server": {"prt": 0}}, "port"),
+        ({"sever": {"port": 0}}, "server"),
+        ({"server": {"port": 70_000}}, "port"),
+        ({"server": {"port": "x"}}, "port"),
+    ]
+    for sections, named in wrong:
+        with pytest.raises(ipfrs.InvalidInputError, match=named):
+            ipfrs.Gateway(sections, repo=tmp_path / "repo").start()
+    with pytest.raises(TypeError, match="server is a section"):
+        ipfrs.Gateway(repo=tmp_path, server=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="config"):
+        ipfrs.Gateway(3)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        ipfrs.Gateway(tmp_path / "missing.toml", repo=tmp_path / "repo").start()
+    assert not (tmp_path / "repo").exists()
+
+
+def test_grpc_listens_where_it_is_asked_to(tmp_path: Path) -> None:
+    with ipfrs.Gateway(repo=tmp_path, server=ANY_PORT, grpc=ANY_PORT) as gateway:
+        assert len(gateway.grpc_addresses) == 1
+
+
+def test_a_client_says_that_nobody_listens(tmp_path: Path) -> None:
+    with ipfrs.Gateway(repo=tmp_path, server=ANY_PORT, grpc=NO_GRPC) as gateway:
+        client = gateway.client()
+    with client, pytest.raises(ConnectionError) as caught:
+        client.version()
+    assert isinstance(caught.value, ipfrs.UnavailableError) and client.url in str(caught.value)
+
+
+def test_a_client_waits_no_longer_than_it_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = url_of(silent)
+        with ipfrs.Client(url, timeout=0.05) as client, pytest.raises(TimeoutError) as caught:
+            client.version()
+    assert isinstance(caught.value, ipfrs.TimeoutError)
+
+
+@pytest.mark.parametrize("url", ["", "no url", "ftp://127.0.0.1", "http://", "127.0.0.1:8080"])
+def test_what_is_no_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ipfrs.InvalidInputError):
+        ipfrs.Client(url)
+    with pytest.raises(ipfrs.InvalidInputError):
+        ipfrs.AsyncClient(url)

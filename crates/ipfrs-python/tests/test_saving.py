@@ -1,0 +1,121 @@
+"""Saving content on this machine: whole or not at all, and never elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import ipfrs
+from conftest import Store
+from content import cid_bytes, directory_block, small_tree, symlink_block
+
+
+def tree(root: Path) -> dict[str, object]:
+    """What is in a directory: bytes of files, targets of symlinks."""
+    found: dict[str, object] = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        else:
+            found[name] = "directory" if path.is_dir() else path.read_bytes()
+    return found
+
+
+def test_a_tree_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
+    original = small_tree(tmp_path / "original")
+    folder = store.add_dir(original, hidden=True)
+    assert store.save(folder, tmp_path / "copy") == str(tmp_path / "copy")
+    assert tree(tmp_path / "copy") == tree(original)
+    assert tree(tmp_path / "copy")["link"] == "a/b/hello.txt"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "original", *(["repo"] * 0)]
+
+
+def test_a_file_is_replaced_and_in_a_directory_gets_its_name(store: Store, tmp_path: Path) -> None:
+    folder = store.add(b"x" * 600_000, name="long.txt", wrap=True)
+    (tmp_path / "there.txt").write_bytes(b"old")
+    store.save(folder + "/long.txt", tmp_path / "there.txt")
+    assert (tmp_path / "there.txt").read_bytes() == b"x" * 600_000
+    assert store.save(folder + "/long.txt", tmp_path) == str(tmp_path / "long.txt")
+    assert (tmp_path / "long.txt").read_bytes() == b"x" * 600_000
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (tmp_path / "long.txt").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_nothing_else_is_replaced(store: Store, tmp_path: Path) -> None:
+    folder = store.add(b"hello", name="a", wrap=True)
+    (tmp_path / "file").write_bytes(b"mine")
+    os.symlink("elsewhere", tmp_path / "link")
+    for target in ("file", "link"):
+        with pytest.raises(FileExistsError, match="is there already"):
+            store.save(folder, tmp_path / target)
+    with pytest.raises(FileExistsError):
+        store.save(folder + "/a", tmp_path / "link")
+    with pytest.raises(FileNotFoundError):
+        store.save(folder, tmp_path / "no" / "such" / "directory")
+    assert tree(tmp_path) == {"file": b"mine", "link": "elsewhere"}
+
+
+def test_a_symlink_is_saved_as_one(store: Store, tmp_path: Path) -> None:
+    cid = store.put(symlink_block("../somewhere/ünï"), codec="dag-pb")
+    store.save(cid, tmp_path / "link")
+    assert os.readlink(tmp_path / "link") == "../somewhere/ünï"
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "..", ".", "", "a/b", "..\\..", "nul\0byte"])
+def test_names_never_lead_elsewhere(store: Store, tmp_path: Path, name: str) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    file = store.put(b"evil")
+    folder = store.put(directory_block([(name, file)]), codec="dag-pb")
+    if name == "..\\..":
+        # A name like any other where the separator is the slash.
+        store.save(folder, inside / "saved")
+        assert tree(inside) == {"saved": "directory", "saved/" + name: b"evil"}
+        return
+    with pytest.raises(ipfrs.InvalidInputError):
+        store.save(folder, inside / "saved")
+    assert tree(tmp_path) == {"inside": "directory"}
+
+
+def test_symlinks_are_never_walked_through(store: Store, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    link = store.put(symlink_block(str(victim)), codec="dag-pb")
+    inner = store.put(directory_block([("evil", store.put(b"evil"))]), codec="dag-pb")
+    for entries in ([("x", link), ("x", inner)], [("x", inner), ("x", link)], [("x", link), ("x", store.put(b"evil"))]):
+        with pytest.raises(ipfrs.InvalidInputError, match="two entries"):
+            store.save(store.put(directory_block(entries), codec="dag-pb"), tmp_path / "saved")
+    assert tree(tmp_path) == {"victim": "directory"}
+
+
+def test_what_cannot_be_fetched_whole_is_not_saved(store: Store, tmp_path: Path) -> None:
+    absent = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyka"
+    assert len(cid_bytes(absent)) == 36
+    folder = store.put(directory_block([("a", store.put(b"here")), ("b", absent)]), codec="dag-pb")
+    with pytest.raises(ipfrs.IpfrsError):
+        store.save(folder, tmp_path / "saved")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_that_are_too_deep_are_refused(node: ipfrs.Node, tmp_path: Path) -> None:
+    cid = node.put(b"deep")
+    for _ in range(140):
+        cid = node.put(directory_block([("d", cid)]), codec="dag-pb")
+    with pytest.raises(ipfrs.InvalidInputError, match="128"):
+        node.save(cid, tmp_path / "saved")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_file_is_not_saved(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(ipfrs.InvalidInputError, match="export_car"):
+        store.save(store.put(b"\xa0", codec="dag-cbor"), tmp_path / "saved")
+
+
+def test_progress_counts_what_was_saved(store: Store, tmp_path: Path) -> None:
+    calls: list[tuple[int, object]] = []
+    store.save(store.add(bytes(700_000)), tmp_path / "saved", progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (700_000, 700_000)
