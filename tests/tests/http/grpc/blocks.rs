@@ -9,7 +9,7 @@ use ipfrs_proto::block::v1::stream_blocks_request::Operation;
 use ipfrs_proto::block::v1::stream_blocks_response::Result as Answer;
 use ipfrs_proto::block::v1::{
     BatchGetBlocksRequest, BatchPutBlocksRequest, DeleteBlockRequest, GetBlockRequest, HasBlockRequest,
-    PutBlockRequest, StreamBlocksRequest,
+    PutBlockRequest, PutOptions, StreamBlocksRequest,
 };
 use tokio::sync::mpsc;
 use tonic::{Code, Status};
@@ -159,6 +159,19 @@ async fn streamed_puts_are_acknowledged_in_order_and_are_on_disk_then() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn what_is_to_be_said_of_streamed_puts_is_bounded() {
+    let gateway = TestGateway::start().await;
+    // What is said of each quotes the name, cut: 8 MiB are reached long before as many blocks as a stream may have.
+    let options = Some(PutOptions { codec: "x".repeat(2_000), ..PutOptions::default() });
+    let wrong = BatchPutBlocksRequest { options, ..Default::default() };
+    let refused = block_client(&gateway).batch_put_blocks(stream::iter(vec![wrong.clone(); 9_000])).await.unwrap_err();
+    assert_failed(&refused, Code::ResourceExhausted, "TOO_LARGE", None);
+    assert!(refused.message().contains("send several streams"), "{refused}");
+    let answer = block_client(&gateway).batch_put_blocks(stream::iter(vec![wrong; 7_000])).await;
+    assert_eq!(answer.err().map(|status| status.code()), Some(Code::OutOfRange), "over what a client takes by default");
 }
 
 #[tokio::test]

@@ -68,7 +68,12 @@ async fn a_walk_gives_each_block_once_and_can_be_bounded() {
         assert_eq!(block.data, gateway.content(&format!("/ipfs/{}?format=raw", block.cid)).await);
     }
     let sizes: u64 = all.iter().map(|block| block.size).sum();
+    let sent = "ipfrs_download_bytes_total";
+    let before = gateway.metric(sent).await;
+    walk(None, true).await;
+    assert_eq!(gateway.metric(sent).await - before, sizes);
     let near = walk(Some(1), false).await;
+    assert_eq!(gateway.metric(sent).await - before, sizes, "what is not sent is no download");
     assert_eq!(order(&near), [(root.clone(), 0), (middle, 1), (leaf, 1)]);
     assert!(near.iter().all(|block| block.data.is_empty() && block.size > 0));
     assert_eq!(order(&walk(Some(0), false).await), [(root.clone(), 0)]);

@@ -5,6 +5,7 @@ mod calls;
 mod compressed;
 mod dags;
 mod directories;
+mod ends;
 mod files;
 mod front_door;
 mod reflected;

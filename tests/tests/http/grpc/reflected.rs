@@ -99,6 +99,21 @@ async fn call(channel: &Channel, method: &MethodDescriptor, messages: &[Value]) 
     Ok(found)
 }
 
+/// What every method refuses: a content ID, a path, an option or a description that is none. What is wrong with one block of many
+/// is told in its place, and the call succeeds.
+fn refused(method: &MethodDescriptor) -> Option<Vec<Value>> {
+    let message = match method.name() {
+        "BatchGetBlocks" | "BatchPutBlocks" | "StreamBlocks" => return None,
+        "GetBlock" | "HasBlock" | "DeleteBlock" => json!({"cid": "what"}),
+        "PutBlock" => json!({"cid": "what", "data": ""}),
+        "PutDag" => json!({"data": BASE64_STANDARD.encode("{")}),
+        "AddFile" => json!({"metadata": {"profile": "what"}}),
+        "PutTensor" => json!({"info": {"name": "t", "shape": ["1"]}}),
+        _ => json!({"path": "what"}),
+    };
+    Some(vec![message])
+}
+
 /// What to send to each method, so that it succeeds.
 fn requests(block: &str, tree: &str, tensors: &str) -> Vec<(&'static str, Vec<Value>)> {
     let bytes = |bytes: &[u8]| BASE64_STANDARD.encode(bytes);
@@ -180,5 +195,12 @@ async fn every_method_that_reflection_names_can_be_called_and_is_counted() {
         assert_eq!(gateway.metric(&requests).await, 1, "{name}");
         let durations = format!("ipfrs_grpc_request_duration_seconds_count{{{labels}}}");
         assert_eq!(gateway.metric(&durations).await, 1, "{name}");
+
+        let Some(messages) = refused(method) else { continue };
+        let status = call(&channel, method, &messages).await.expect_err(name);
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{name}: {status}");
+        let requests = format!("ipfrs_grpc_requests_total{{code=\"INVALID_ARGUMENT\",{labels}}}");
+        gateway.until_metric(&requests, |calls| calls == 1).await;
+        gateway.until_metric(&durations, |calls| calls == 2).await;
     }
 }
