@@ -191,18 +191,15 @@ fn whole(tensor: &Tensor) -> TensorInfo {
         dtype: convert::dtype_code(tensor.dtype),
         shape: tensor.shape.clone(),
         size_bytes: tensor.bytes,
-        offset: Some(tensor.offset),
+        offset: Some(tensor.offset).filter(|_| tensor.is_as_sent()),
     }
 }
 
 /// A part of a tensor.
 fn described(tensor: &Tensor, part: &TensorPart, is_whole: bool) -> TensorInfo {
-    TensorInfo {
-        shape: part.shape.clone(),
-        size_bytes: part.bytes,
-        offset: Some(tensor.offset).filter(|_| is_whole),
-        ..whole(tensor)
-    }
+    let whole = whole(tensor);
+    let offset = whole.offset.filter(|_| is_whole);
+    TensorInfo { shape: part.shape.clone(), size_bytes: part.bytes, offset, ..whole }
 }
 
 /// The bytes of a part that fits one message.

@@ -50,6 +50,14 @@ pub struct TensorInfo {
     pub is_big_endian: bool,
 }
 
+impl TensorInfo {
+    /// Whether its bytes in the file are as they are sent: little-endian, in row-major order.
+    #[must_use]
+    pub fn is_as_sent(&self) -> bool {
+        self.order == Order::RowMajor && !self.is_big_endian
+    }
+}
+
 /// Where the header of a file ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {

@@ -5,13 +5,14 @@ use std::str::FromStr;
 
 use ipfrs_core::{Error, Result};
 
-use crate::catalogue::MAX_RANK;
+use crate::catalogue::{MAX_RANK, shown};
 
 /// A slice as it is asked for, before it meets a shape. The default is everything.
 ///
 /// Parts are separated by commas, outermost dimension first: `start:stop:step`, each of which may be left out, or one
 /// index, which takes its dimension away. Negative numbers count from the end of the dimension, ranges are cut to it, and
-/// dimensions that are not mentioned are whole; `...` stands for as many whole ones as there are. Steps are positive.
+/// dimensions that are not mentioned are whole; `...` stands for as many whole ones as there are. Steps are positive. API.md
+/// has the grammar.
 ///
 /// ```
 /// let slice: ipfrs_tensor::Slice = "0:10, ::2, -1".parse()?;
@@ -149,9 +150,9 @@ impl FromStr for Slice {
         }
         let parts = text.split(',').map(|part| {
             parse_part(part.trim()).ok_or_else(|| {
-                let how =
-                    "write start:stop:step, an index or ... for each dimension, as 0:10,5,::2; steps are 1 or more";
-                Error::invalid(format!("malformed slice {:?}: {how}", text.chars().take(200).collect::<String>()))
+                let how = "write start:stop:step, an index or ... for each dimension, as 0:10,5,::2";
+                let steps = "steps are 1 or more: to go backwards, reverse what you get";
+                Error::invalid(format!("malformed slice {}: {how}; {steps}", shown(text)))
             })
         });
         Self::new(parts.collect::<Result<_>>()?)

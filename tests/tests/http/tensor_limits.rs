@@ -142,7 +142,9 @@ async fn arrays_of_other_orders_are_given_little_endian_and_say_where_they_lie_b
         let info: Value = gateway.get(&format!("/v1/tensor/{cid}/info")).await.json().await.unwrap();
         let listed = &info["tensors"][0];
         assert_eq!((&listed["dtype"], &listed["shape"]), (&json!("U16"), &json!([3, 4])), "{what}");
-        assert_eq!(listed["fortran_order"].as_bool().unwrap_or(false), is_fortran, "{what}");
+        for (flag, is_set) in [("fortran_order", is_fortran), ("big_endian", is_big_endian)] {
+            assert_eq!(listed[flag].as_bool().unwrap_or(false), is_set, "{what}");
+        }
         let stats: Value = gateway.get(&format!("/v1/tensor/{cid}/stats")).await.json().await.unwrap();
         let stats = &stats["tensors"][0];
         assert_eq!((&stats["count"], &stats["max"], &stats["mean"]), (&json!(12), &json!(11.0), &json!(5.5)), "{what}");

@@ -83,8 +83,7 @@ pub(super) fn info(
         for (index, tensor) in chosen.tensors().enumerate() {
             json.put(if index > 0 { "," } else { "" }).await?;
             json.tensor(tensor).await?;
-            let order = if tensor.order == Order::ColumnMajor { ",\"fortran_order\":true" } else { "" };
-            json.put(&format!(",\"offset\":{}{order}}}", tensor.offset)).await?;
+            json.put(&format!(",\"offset\":{}{}}}", tensor.offset, layout(tensor))).await?;
         }
         json.put("]}\n").await?;
         json.end().await
@@ -152,6 +151,16 @@ fn answer(document: impl Stream<Item = Result<Bytes>> + Send + 'static, mut head
 fn summed(summary: &Summary) -> Summed {
     let Summary { count, nan, infinite, zero, min, max, mean, std } = *summary;
     Summed { count, nan, inf: infinite, zero, min, max, mean, std }
+}
+
+/// What is unusual about the bytes in the file.
+fn layout(tensor: &TensorInfo) -> &'static str {
+    match (tensor.order, tensor.is_big_endian) {
+        (Order::RowMajor, false) => "",
+        (Order::RowMajor, true) => ",\"big_endian\":true",
+        (Order::ColumnMajor, false) => ",\"fortran_order\":true",
+        (Order::ColumnMajor, true) => ",\"fortran_order\":true,\"big_endian\":true",
+    }
 }
 
 fn in_json<T: Serialize + ?Sized>(value: &T) -> Result<String> {
