@@ -3,6 +3,7 @@
 //! Content IDs go in and out as text. A path is `CID[/a/b]`, `/ipfs/...`, `/ipns/...`, `ipfs://...` or `ipns://...`. Kinds of
 //! errors are those that the daemon answers with, so that both behave alike.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -243,12 +244,14 @@ pub(crate) trait Backing: Send + Sync + 'static {
     /// Imports one file.
     async fn add(&self, content: Pieces, options: AddOptions) -> Result<Added>;
 
-    /// Imports a file, a symlink or a directory with everything in it.
-    async fn add_path(&self, path: String, options: AddOptions, progress: Progress) -> Result<Added>;
+    /// Imports a file, a symlink or a directory with everything in it. Nobody looks where there is no `progress`.
+    async fn add_path(&self, path: PathBuf, options: AddOptions, progress: Option<Progress>) -> Result<Added>;
 
     /// `length` bytes of a file from `offset`, or as many as there are.
     async fn read(&self, path: String, offset: u64, length: Option<u64>) -> Result<Content>;
 
+    /// The entries of a directory, or the links of a node that is no file; a file or a symlink is
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind).
     async fn list(&self, path: String) -> Result<Vec<Entry>>;
 
     async fn stat(&self, path: String) -> Result<Stat>;

@@ -1,4 +1,58 @@
 //! The native part of `import ipfrs`: the [node](local) in the process, a client of a daemon, and what brings their bytes
 //! to Python and back without copies.
 
+mod backend;
 mod backing;
+mod buffer;
+mod error;
+mod gateway;
+mod handles;
+mod local;
+mod options;
+mod payload;
+mod progress;
+mod remote;
+mod run;
+mod runtime;
+mod tree;
+
+/// `ipfrs._native`: what the classes of `ipfrs` call.
+#[pyo3::pymodule(name = "_native")]
+mod native {
+    use pyo3::prelude::*;
+
+    use crate::error::Failure;
+    use crate::runtime::{is_forked, note_fork, take_open};
+
+    #[pymodule_export]
+    use crate::backend::Backend;
+    #[pymodule_export]
+    use crate::gateway::Gateway;
+    #[pymodule_export]
+    use crate::handles::{Chunks, Writer};
+
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "the name that Python looks for")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// From now on everything raises `ForkedError`: this is the child of a process that had imported the module.
+    #[pyfunction]
+    fn refuse_forked() {
+        note_fork();
+    }
+
+    /// Closes what is still open. For the end of the interpreter.
+    #[pyfunction]
+    fn close_all(py: Python<'_>) -> PyResult<()> {
+        if is_forked() {
+            return Ok(());
+        }
+        crate::gateway::stop_all(py);
+        let mut outcome = Ok(());
+        for backing in take_open() {
+            let closed = crate::run::wait(py, async move { Ok(backing.close().await?) }, None);
+            outcome = outcome.and(closed);
+        }
+        outcome.map_err(|failure: Failure| failure.into_exception(py))
+    }
+}

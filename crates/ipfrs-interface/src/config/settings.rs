@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
@@ -21,13 +21,15 @@ const LINKS_VARIABLE: &str = "IPFS_NS_MAP";
 /// The key that it adds to.
 const LINKS_KEY: (&str, &str) = ("gateway", "dnslink");
 
-/// Where settings are read from. Later ones win: file, environment, flags.
+/// Where settings are read from. Later ones win: file, environment, text, flags.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// The configuration file, if there is one.
     pub file: Option<PathBuf>,
     /// Environment variables. Only `IPFS_NS_MAP` and those named `IPFRS_{SECTION}_{KEY}` are looked at.
     pub environment: Vec<(String, String)>,
+    /// TOML that a program gives, as in a file. Errors call it `config`.
+    pub text: Option<String>,
     /// Flags of the command line that stand for a key.
     pub flags: Vec<Flag>,
 }
@@ -53,6 +55,7 @@ impl Sources {
         Self {
             file,
             environment: environment.map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect(),
+            text: None,
             flags: Vec::new(),
         }
     }
@@ -65,6 +68,8 @@ enum Origin {
         path: PathBuf,
         line: usize,
     },
+    /// A line of the text that a program gave.
+    Text(usize),
     Variable(String),
     Flag(&'static str),
     /// A key that is put together.
@@ -75,6 +80,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, line } => write!(f, "{}, line {line}", path.display()),
+            Self::Text(line) => write!(f, "config, line {line}"),
             Self::Variable(name) => write!(f, "environment variable {name}"),
             Self::Flag(flag) => f.write_str(flag),
             Self::Several(both) => write!(f, "{} and {}", both[0], both[1]),
@@ -97,24 +103,27 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the file, then the environment, then the flags. Names are checked here, values by
+    /// Reads the file, then the environment, then the text, then the flags. Names are checked here, values by
     /// [`config`](Self::config).
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a file that is no TOML, and for unknown sections and keys: the message gives the
+    /// [`ErrorKind::InvalidInput`] for a file or text that is no TOML, and for unknown sections and keys: the message gives the
     /// place and the nearest known name. Else that the file cannot be read.
     pub fn read(sources: &Sources) -> Result<Self> {
         let mut settings = Self { by_key: BTreeMap::new() };
         if let Some(path) = &sources.file {
             let text = fs::read_to_string(path)
                 .map_err(|e| Error::io(format_args!("cannot read the configuration {}", path.display()), e))?;
-            settings.add_file(path, &text)?;
+            settings.add_toml(&text, |line| Origin::File { path: path.clone(), line })?;
         }
         for (name, value) in &sources.environment {
             settings.add_variable(name, value)?;
         }
         for (_, value) in sources.environment.iter().filter(|(name, _)| name == LINKS_VARIABLE) {
             settings.add_links(value)?;
+        }
+        if let Some(text) = &sources.text {
+            settings.add_toml(text, Origin::Text)?;
         }
         for Flag { flag, key: (section, key), value } in &sources.flags {
             let setting = from_text(value, Origin::Flag(flag));
@@ -123,9 +132,9 @@ impl Settings {
         Ok(settings)
     }
 
-    fn add_file(&mut self, path: &Path, text: &str) -> Result<()> {
+    fn add_toml(&mut self, text: &str, origin: impl Fn(usize) -> Origin) -> Result<()> {
         let line_of = |offset: usize| text.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count() + 1;
-        let at = |offset: usize| Origin::File { path: path.to_owned(), line: line_of(offset) };
+        let at = |offset: usize| origin(line_of(offset));
         let no_toml = |e: toml::de::Error| {
             let origin = at(e.span().map_or(0, |span| span.start));
             Error::invalid(format!("{origin}: {}", e.message().trim()))
@@ -211,6 +220,12 @@ impl Settings {
             None => drop(self.by_key.insert(LINKS_KEY, Setting { value: Value::Table(links), text: None, origin })),
         }
         Ok(())
+    }
+
+    /// Whether somebody has written a key, with whatever value.
+    #[must_use]
+    pub fn names(&self, section: &str, key: &str) -> bool {
+        self.by_key.keys().any(|(of, named)| *of == section && *named == key)
     }
 
     /// The whole configuration: defaults where nothing was written. Types and ranges are checked.

@@ -143,6 +143,22 @@ fn unknown_variables_of_a_known_section_are_errors() {
 }
 
 #[test]
+fn text_of_a_program_wins_over_the_environment_and_errors_name_its_line() {
+    let environment =
+        vec![("IPFRS_SERVER_PORT".to_owned(), "1".to_owned()), ("IPFRS_GRPC_PORT".to_owned(), "2".to_owned())];
+    let load = |text: &str| {
+        let text = Some(text.to_owned());
+        Config::load(&Sources { environment: environment.clone(), text, ..Sources::default() })
+    };
+    let config = load("[server]\nport = 3\n").unwrap();
+    assert_eq!((config.server.port, config.grpc.port), (3, 2));
+    assert_eq!(
+        load("[server]\nprot = 3\n").unwrap_err().message(),
+        "config, line 2: unknown key server.prot: did you mean port?"
+    );
+}
+
+#[test]
 fn misspelt_variables_are_errors_and_those_of_others_are_not() {
     let load = |name: &str, value: &str| {
         let environment = vec![(name.to_owned(), value.to_owned())];

@@ -1,0 +1,388 @@
+//! The one class that Python calls: a [`Backing`], made blocking or asynchronous.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::prelude::*;
+use tokio_util::sync::CancellationToken;
+
+use crate::backing::{AddOptions, Backing, BlockOptions, Entry, Pieces, PinEntry, Progress, Stat};
+use crate::buffer::{Borrowed, View};
+use crate::error::{Failure, Outcome};
+use crate::handles::{Chunks, Imported, Writer};
+use crate::local::Local;
+use crate::payload::{Dictionary, Memory, Shape, fill, gather};
+use crate::progress::run_with_progress;
+use crate::remote::Remote;
+use crate::run::{Mode, breathe, run};
+use crate::runtime::{Kept, close_at_exit, is_forked, runtime};
+
+/// Up to this many bytes are copied with the GIL held.
+const SMALL_BYTES: usize = 64 * 1024;
+
+/// A node or a daemon. Each method builds one future, which is waited for, or given to asyncio.
+#[pyclass(frozen, module = "ipfrs._native")]
+pub(crate) struct Backend {
+    backing: Kept<dyn Backing>,
+    closed: Arc<AtomicBool>,
+    /// Cancelled by `close`: what goes on over several calls ends.
+    ending: CancellationToken,
+    mode: Mode,
+}
+
+impl Backend {
+    /// Over `backing`, which is closed at the end of the interpreter at the latest.
+    pub(crate) fn over(backing: Arc<dyn Backing>, asynchronous: bool) -> Self {
+        close_at_exit(&backing);
+        Self {
+            backing: Kept::new(backing),
+            closed: Arc::new(AtomicBool::new(false)),
+            ending: CancellationToken::new(),
+            mode: if asynchronous { Mode::Asynchronous } else { Mode::Blocking },
+        }
+    }
+
+    /// Refuses what cannot work, before anything is looked at.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        match (is_forked(), self.closed.load(Ordering::Acquire)) {
+            (true, _) => Err(Failure::Forked.into_exception(py)),
+            (_, true) => Err(Failure::Closed.into_exception(py)),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is wrong where something fails after it was closed is that it was closed.
+    fn unless_closed<T>(
+        &self,
+        work: impl Future<Output = Outcome<T>> + Send + 'static,
+    ) -> impl Future<Output = Outcome<T>> + Send + 'static {
+        let closed = Arc::clone(&self.closed);
+        async move {
+            match work.await {
+                Err(Failure::Error(_)) if closed.load(Ordering::Acquire) => Err(Failure::Closed),
+                outcome => outcome,
+            }
+        }
+    }
+
+    fn call<'py, T, F>(&self, py: Python<'py>, work: impl FnOnce(Arc<dyn Backing>) -> F) -> PyResult<Bound<'py, PyAny>>
+    where
+        T: for<'a> IntoPyObject<'a> + Send + 'static,
+        F: Future<Output = Outcome<T>> + Send + 'static,
+    {
+        self.check(py)?;
+        run(py, self.mode, self.unless_closed(work(self.backing.share())))
+    }
+
+    /// Begins something that is written piece by piece.
+    fn begin<'py, F>(
+        &self,
+        py: Python<'py>,
+        import: impl FnOnce(Arc<dyn Backing>, Pieces) -> F + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>>
+    where
+        F: Future<Output = ipfrs_core::Result<Imported>> + Send + 'static,
+    {
+        let (ending, mode) = (self.ending.child_token(), self.mode);
+        self.call(py, move |backing| async move {
+            // What cannot be opened is said here, not by the first piece.
+            backing.open().await?;
+            Ok(Writer::begin(move |pieces| import(backing, pieces), ending, mode)?)
+        })
+    }
+}
+
+#[pymethods]
+impl Backend {
+    /// The node of a repo, which is opened by the first call that needs it.
+    #[staticmethod]
+    #[pyo3(signature = (path, config, asynchronous))]
+    fn node(py: Python<'_>, path: Option<PathBuf>, config: Option<String>, asynchronous: bool) -> PyResult<Self> {
+        if is_forked() {
+            return Err(Failure::Forked.into_exception(py));
+        }
+        let local = Local::new(path, config.as_deref()).map_err(|e| Failure::from(e).into_exception(py))?;
+        Ok(Self::over(Arc::new(local), asynchronous))
+    }
+
+    /// A daemon at a URL. Nothing is asked of it yet.
+    #[staticmethod]
+    #[pyo3(signature = (url, token, timeout, asynchronous))]
+    fn client(
+        py: Python<'_>,
+        url: &str,
+        token: Option<&str>,
+        timeout: Option<f64>,
+        asynchronous: bool,
+    ) -> PyResult<Self> {
+        if is_forked() {
+            return Err(Failure::Forked.into_exception(py));
+        }
+        let remote = Remote::new(url, token, timeout).map_err(|e| Failure::from(e).into_exception(py))?;
+        Ok(Self::over(Arc::new(remote), asynchronous))
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn open<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.open().await?) })
+    }
+
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.closed.store(true, Ordering::Release);
+        self.ending.cancel();
+        let backing = self.backing.share();
+        run(py, self.mode, async move { Ok(backing.close().await?) })
+    }
+
+    fn version<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.version().await?) })
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(Dictionary(backing.stats().await?)) })
+    }
+
+    fn put<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        codec: String,
+        mhtype: String,
+        pin: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let data = Borrowed::readable(data, self.mode)?;
+        self.call(py, |backing| async move {
+            let data = copy_all(vec![data]).await.pop().unwrap_or_default();
+            Ok(backing.put(data, BlockOptions { codec, mhtype, pin }).await?)
+        })
+    }
+
+    fn put_many<'py>(
+        &self,
+        py: Python<'py>,
+        blocks: Vec<Bound<'py, PyAny>>,
+        codec: String,
+        mhtype: String,
+        pin: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let blocks = blocks.iter().map(|data| Borrowed::readable(data, self.mode)).collect::<PyResult<Vec<_>>>()?;
+        self.call(py, |backing| async move {
+            Ok(backing.put_many(copy_all(blocks).await, BlockOptions { codec, mhtype, pin }).await?)
+        })
+    }
+
+    fn get<'py>(&self, py: Python<'py>, cid: String) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(View(backing.get(cid).await?)) })
+    }
+
+    fn get_many<'py>(&self, py: Python<'py>, cids: Vec<String>) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move {
+            let blocks = backing.get_many(cids).await?;
+            Ok(blocks.into_iter().map(|block| block.map(View)).collect::<Vec<_>>())
+        })
+    }
+
+    fn has_many<'py>(&self, py: Python<'py>, cids: Vec<String>) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.has_many(cids).await?) })
+    }
+
+    fn size<'py>(&self, py: Python<'py>, cid: String) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.size(cid).await?) })
+    }
+
+    fn remove<'py>(&self, py: Python<'py>, cids: Vec<String>, force: bool) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, move |backing| async move { Ok(backing.remove(cids, force).await?) })
+    }
+
+    fn add<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>, options: AddOptions) -> PyResult<Bound<'py, PyAny>> {
+        let data = Borrowed::readable(data, self.mode)?;
+        self.call(py, |backing| async move {
+            if data.len() > SMALL_BYTES {
+                breathe().await;
+            }
+            Ok(backing.add(data.pieces(), options).await?.into_tuple())
+        })
+    }
+
+    fn add_path<'py>(
+        &self,
+        py: Python<'py>,
+        path: PathBuf,
+        options: AddOptions,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.check(py)?;
+        let (backing, told) = (self.backing.share(), Progress::default());
+        let counted = progress.is_some().then(|| told.clone());
+        let work = async move { Ok(backing.add_path(path, options, counted).await?.into_tuple()) };
+        let work = self.unless_closed(work);
+        match progress {
+            Some(callback) => run_with_progress(py, self.mode, work, told, callback),
+            None => run(py, self.mode, work),
+        }
+    }
+
+    fn begin_add<'py>(&self, py: Python<'py>, options: AddOptions) -> PyResult<Bound<'py, PyAny>> {
+        self.begin(py, |backing, pieces| async move { backing.add(pieces, options).await.map(Imported::File) })
+    }
+
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        path: String,
+        offset: u64,
+        length: Option<u64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mode = self.mode;
+        self.call(py, move |backing| async move { gather(backing.read(path, offset, length).await?, mode).await })
+    }
+
+    fn readinto<'py>(
+        &self,
+        py: Python<'py>,
+        path: String,
+        buffer: &Bound<'py, PyAny>,
+        offset: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let buffer = Borrowed::writable(buffer, self.mode)?;
+        self.call(py, move |backing| async move {
+            let content = backing.read(path, offset, Some(buffer.len() as u64)).await?;
+            Ok(fill(content, &buffer).await?)
+        })
+    }
+
+    fn chunks<'py>(
+        &self,
+        py: Python<'py>,
+        path: String,
+        offset: u64,
+        length: Option<u64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (closed, mode) = (Arc::clone(&self.closed), self.mode);
+        self.call(py, move |backing| async move {
+            let content = backing.read(path, offset, length).await?;
+            Ok(Chunks::new(content.pieces, Some(content.size), closed, mode))
+        })
+    }
+
+    fn list<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move {
+            Ok(backing.list(path).await?.into_iter().map(Entry::into_tuple).collect::<Vec<_>>())
+        })
+    }
+
+    fn stat<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(Stat::into_tuple(backing.stat(path).await?)) })
+    }
+
+    fn resolve<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.resolve(path).await?) })
+    }
+
+    fn pin<'py>(
+        &self,
+        py: Python<'py>,
+        path: String,
+        recursive: bool,
+        name: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, move |backing| async move { Ok(backing.pin(path, recursive, name).await?) })
+    }
+
+    fn unpin<'py>(&self, py: Python<'py>, path: String, recursive: bool) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, move |backing| async move { Ok(backing.unpin(path, recursive).await?) })
+    }
+
+    fn pins<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move {
+            Ok(backing.pins().await?.into_iter().map(PinEntry::into_tuple).collect::<Vec<_>>())
+        })
+    }
+
+    fn export_car<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        let (closed, mode) = (Arc::clone(&self.closed), self.mode);
+        self.call(
+            py,
+            move |backing| async move { Ok(Chunks::new(backing.export_car(path).await?, None, closed, mode)) },
+        )
+    }
+
+    fn begin_import_car<'py>(&self, py: Python<'py>, pin_roots: bool) -> PyResult<Bound<'py, PyAny>> {
+        self.begin(py, move |backing, pieces| async move {
+            backing.import_car(pieces, pin_roots).await.map(Imported::Roots)
+        })
+    }
+
+    fn collect<'py>(&self, py: Python<'py>, force: bool) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, move |backing| async move { Ok(backing.collect(force).await?) })
+    }
+
+    fn tensors<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.tensors(path).await?) })
+    }
+
+    fn tensor<'py>(&self, py: Python<'py>, path: String, name: String, slice: String) -> PyResult<Bound<'py, PyAny>> {
+        let mode = self.mode;
+        self.call(py, move |backing| async move {
+            let tensor = backing.tensor(path, name, slice).await?;
+            Ok((tensor.dtype, Shape(tensor.shape), Memory::of(tensor.content, mode).await?))
+        })
+    }
+
+    fn tensor_into<'py>(
+        &self,
+        py: Python<'py>,
+        path: String,
+        name: String,
+        slice: String,
+        buffer: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let buffer = Borrowed::writable(buffer, self.mode)?;
+        self.call(py, move |backing| async move {
+            let tensor = backing.tensor(path, name, slice).await?;
+            let (bytes, room) = (tensor.content.size, buffer.len() as u64);
+            if bytes != room {
+                let shape = tensor.shape;
+                let message = format!(
+                    "the buffer has {room} bytes, and the tensor {bytes}: give one of shape {shape:?} and type {}",
+                    tensor.dtype
+                );
+                return Err(ipfrs_core::Error::invalid(message).into());
+            }
+            fill(tensor.content, &buffer).await?;
+            Ok((tensor.dtype, Shape(tensor.shape)))
+        })
+    }
+
+    fn tensor_stats<'py>(&self, py: Python<'py>, path: String, name: String) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(Dictionary(backing.tensor_stats(path, name).await?)) })
+    }
+}
+
+/// Copies of what was borrowed, which is given back.
+async fn copy_all(borrowed: Vec<Borrowed>) -> Vec<bytes::Bytes> {
+    if borrowed.iter().map(Borrowed::len).sum::<usize>() > SMALL_BYTES {
+        breathe().await;
+    }
+    borrowed.into_iter().map(|data| data.copy(0, data.len())).collect()
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.ending.cancel();
+        if is_forked() || self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        // Nobody is there to wait for it, or to be told how it ended.
+        let backing = self.backing.share();
+        if let Ok(runtime) = runtime() {
+            runtime.spawn(async move { drop(backing.close().await) });
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Errors on their way to Python: the class is that of the kind, in `ipfrs.errors`.
+
+use std::error::Error as _;
+use std::io;
+
+use ipfrs_core::{Error, ErrorKind};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+/// Why a call gives no value.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// What ipfrs reports.
+    Error(Error),
+    /// The backend was closed before.
+    Closed,
+    /// The process was forked.
+    Forked,
+    /// What Python raised meanwhile.
+    Python(PyErr),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<PyErr> for Failure {
+    fn from(error: PyErr) -> Self {
+        Self::Python(error)
+    }
+}
+
+/// What a call comes to.
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+impl Failure {
+    /// The exception that Python sees.
+    pub(crate) fn into_exception(self, py: Python<'_>) -> PyErr {
+        let (code, message) = match &self {
+            Self::Python(error) => return error.clone_ref(py),
+            Self::Closed => ("closed", "it is closed: open another one".to_owned()),
+            Self::Forked => (
+                "forked",
+                "this process was forked after ipfrs was imported, and has none of its threads: make what it needs in the \
+                 child after `import ipfrs` there, with multiprocessing.set_start_method(\"spawn\") or \"forkserver\""
+                    .to_owned(),
+            ),
+            Self::Error(error) if is_missing_file(error) => ("file_not_found", error.message().to_owned()),
+            Self::Error(error) => (error.kind().code(), error.message().to_owned()),
+        };
+        exception(py, code, &message).unwrap_or_else(|failure| failure)
+    }
+}
+
+/// Whether a file of the machine is not there, as opposed to content.
+fn is_missing_file(error: &Error) -> bool {
+    let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    error.kind() == ErrorKind::NotFound && cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
+}
+
+fn exception(py: Python<'_>, code: &str, message: &str) -> PyResult<PyErr> {
+    let classes = py.import(intern!(py, "ipfrs.errors"))?.getattr(intern!(py, "BY_KIND"))?;
+    let class = classes.get_item(code)?;
+    Ok(PyErr::from_value(class.call1((message,))?))
+}
+
+/// The exception of bad arguments.
+pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    Failure::from(Error::invalid(message)).into_exception(py)
+}

@@ -1,0 +1,324 @@
+//! The node in the process: calls of [`Node`], without HTTP between.
+
+mod files;
+mod import;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, parse_cid};
+use ipfrs_interface::{Config, Sources, running_url};
+use ipfrs_node::{BatchPut, BlockFormat, ContentPath, Node, PinFilter, PinMode, PinOptions, Pinned, PutBlock, PutMode};
+use prometheus::Registry;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock, mpsc};
+
+use crate::backing::{
+    AddOptions, Added, Backing, BlockOptions, Content, Entry, Fact, Facts, Pieces, PinEntry, Progress, Stat,
+    TensorBytes, TensorList,
+};
+
+/// What another process is told that wants the repo.
+const HOLDER: &str = "ipfrs (Python)";
+
+/// A repo, which is opened when it is first needed.
+pub(crate) struct Local {
+    repo: PathBuf,
+    config: Config,
+    state: Arc<RwLock<State>>,
+}
+
+enum State {
+    New,
+    Open(Node),
+    Closed,
+}
+
+/// The open node. It is not closed as long as a call has this.
+type Held = OwnedRwLockReadGuard<State, Node>;
+
+impl Local {
+    /// The repo at `path`, else that of `IPFRS_PATH`, else `~/.ipfrs`; configured by its `config.toml`, the environment and
+    /// `config`, a text of TOML. Nothing is opened yet.
+    ///
+    /// # Errors
+    /// What is wrong in the configuration, and where.
+    pub(crate) fn new(path: Option<PathBuf>, config: Option<&str>) -> Result<Self> {
+        let repo = repo_at(path)?;
+        let file = Some(repo.join("config.toml")).filter(|file| file.exists());
+        let sources = Sources { text: config.map(str::to_owned), ..Sources::of_process(file) };
+        Ok(Self { config: Config::load(&sources)?, repo, state: Arc::new(RwLock::new(State::New)) })
+    }
+
+    /// The node, opened where it is not yet.
+    async fn node(&self) -> Result<Held> {
+        loop {
+            let state = Arc::clone(&self.state).read_owned().await;
+            let open = OwnedRwLockReadGuard::try_map(state, |state| match state {
+                State::Open(node) => Some(node),
+                State::New | State::Closed => None,
+            });
+            match open {
+                Ok(node) => return Ok(node),
+                Err(state) if matches!(*state, State::Closed) => return Err(closed()),
+                Err(state) => drop(state),
+            }
+            let mut state = self.state.write().await;
+            if matches!(*state, State::New) {
+                *state = State::Open(self.begin().await?);
+            }
+        }
+    }
+
+    async fn begin(&self) -> Result<Node> {
+        let (store, config) = (self.config.store.clone(), self.config.node());
+        let opened = Node::open(&self.repo, store, config, HOLDER, &Registry::new()).await;
+        opened.map_err(|error| match running_url(&self.repo) {
+            Ok(Some(url)) if error.kind() == ErrorKind::Conflict => {
+                let message = format!("{}; the daemon there may answer: ipfrs.Client({url:?})", error.message());
+                Error::new(ErrorKind::Conflict, message).with_source(error)
+            }
+            _ => error,
+        })
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Conflict, "the node is closed: open another one")
+}
+
+/// The repo at `path`, else that of `IPFRS_PATH`, else `~/.ipfrs`.
+///
+/// # Errors
+/// For a file, and where there is no home directory.
+pub(crate) fn repo_at(path: Option<PathBuf>) -> Result<PathBuf> {
+    let repo = path.map_or_else(default_repo, Ok)?;
+    if repo.is_file() {
+        let message = format!("{} is a file: give the directory of the repo", repo.display());
+        return Err(Error::invalid(message));
+    }
+    Ok(repo)
+}
+
+fn default_repo() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("IPFRS_PATH").filter(|path| !path.is_empty()) {
+        return Ok(PathBuf::from(path));
+    }
+    let none = || Error::invalid("there is no home directory to keep the repo in: give a path, or set IPFRS_PATH");
+    Ok(std::env::home_dir().ok_or_else(none)?.join(".ipfrs"))
+}
+
+impl BlockOptions {
+    fn format(&self) -> Result<BlockFormat> {
+        let (codec, hash) = (codec::parse(&self.codec)?, HashFunction::from_name(&self.mhtype)?);
+        Ok(BlockFormat { version: 1, codec, hash })
+    }
+}
+
+fn parse_all(cids: &[String]) -> Result<Vec<Cid>> {
+    cids.iter().map(|cid| parse_cid(cid)).collect()
+}
+
+#[async_trait]
+impl Backing for Local {
+    async fn open(&self) -> Result<()> {
+        self.node().await.map(drop)
+    }
+
+    async fn close(&self) -> Result<()> {
+        let state = Arc::clone(&self.state);
+        // To its end, whatever becomes of the caller: half closed, it would hold the repo.
+        let closing = tokio::spawn(async move {
+            let mut state = state.write().await;
+            match std::mem::replace(&mut *state, State::Closed) {
+                State::Open(node) => node.close().await,
+                State::New | State::Closed => Ok(()),
+            }
+        });
+        closing.await.map_err(|e| Error::internal("closing did not end").with_source(e))?
+    }
+
+    async fn version(&self) -> Result<String> {
+        Ok(env!("CARGO_PKG_VERSION").to_owned())
+    }
+
+    async fn stats(&self) -> Result<Facts> {
+        let node = self.node().await?;
+        let stats = node.stats().await?;
+        Ok(vec![
+            ("blocks", Fact::Int(stats.blocks)),
+            ("bytes", Fact::Int(stats.disk_bytes)),
+            ("repo", Fact::Text(node.repo().display().to_string())),
+        ])
+    }
+
+    async fn put(&self, data: Bytes, options: BlockOptions) -> Result<String> {
+        let block = PutBlock { data, cid: None, format: options.format()? };
+        let node = self.node().await?;
+        let (cid, _) = match options.pin {
+            true => node.put_pinned_block(block).await?,
+            false => node.put_block(block).await?,
+        };
+        Ok(cid.to_string())
+    }
+
+    async fn put_many(&self, blocks: Vec<Bytes>, options: BlockOptions) -> Result<Vec<String>> {
+        let format = options.format()?;
+        let node = self.node().await?;
+        let (bytes, limit) = (blocks.iter().map(Bytes::len).sum::<usize>(), node.config().batch.max_batch_bytes);
+        if bytes > limit {
+            let message = format!("a batch of {bytes} bytes is over the limit of {limit} (batch.max_batch_bytes)");
+            return Err(Error::too_large(format!("{message}: put several batches")));
+        }
+        let items = blocks.into_iter().map(|data| Ok(PutBlock { data, cid: None, format })).collect();
+        let outcome = node.batch_put(BatchPut { items, mode: PutMode::Atomic }).await?;
+        if let Some((index, error)) = outcome.errors.into_iter().next() {
+            return Err(Error::new(error.kind(), format!("block {index}: {}", error.message())).with_source(error));
+        }
+        let cids: Vec<_> = outcome.stored.into_iter().map(|(_, cid, _)| cid).collect();
+        if options.pin {
+            let paths = cids.iter().map(|cid| ContentPath::new(*cid, Vec::new())).collect::<Result<Vec<_>>>()?;
+            node.pin(&paths, &PinOptions::default(), |_| {}).await?;
+        }
+        Ok(cids.iter().map(Cid::to_string).collect())
+    }
+
+    async fn get(&self, cid: String) -> Result<Bytes> {
+        let cid = parse_cid(&cid)?;
+        self.node().await?.get_block(&cid).await
+    }
+
+    async fn get_many(&self, cids: Vec<String>) -> Result<Vec<Option<Bytes>>> {
+        let cids = parse_all(&cids)?;
+        let node = self.node().await?;
+        let mut blocks = Vec::with_capacity(cids.len());
+        for batch in cids.chunks(node.config().batch.max_batch_size) {
+            let mut found = node.batch_get(batch.to_vec())?;
+            while let Some((_, block)) = found.next().await {
+                blocks.push(match block {
+                    Ok(data) => Some(data),
+                    Err(error) if error.kind() == ErrorKind::NotFound => None,
+                    Err(error) => return Err(error),
+                });
+            }
+        }
+        Ok(blocks)
+    }
+
+    async fn has_many(&self, cids: Vec<String>) -> Result<Vec<bool>> {
+        let cids = parse_all(&cids)?;
+        let node = self.node().await?;
+        let mut has = Vec::with_capacity(cids.len());
+        for batch in cids.chunks(node.config().batch.max_batch_size) {
+            has.extend(node.batch_has(batch).await?.iter().map(Option::is_some));
+        }
+        Ok(has)
+    }
+
+    async fn size(&self, cid: String) -> Result<u64> {
+        let cid = parse_cid(&cid)?;
+        self.node().await?.block_size(&cid).await
+    }
+
+    async fn remove(&self, cids: Vec<String>, force: bool) -> Result<()> {
+        let cids = parse_all(&cids)?;
+        for (cid, outcome) in self.node().await?.remove_blocks(&cids, force).await? {
+            if let Err(error) = outcome {
+                let message = format!("cannot remove {cid}: {}", error.message());
+                return Err(Error::new(error.kind(), message).with_source(error));
+            }
+        }
+        Ok(())
+    }
+
+    async fn add(&self, content: Pieces, options: AddOptions) -> Result<Added> {
+        import::add(&*self.node().await?, content, &options).await
+    }
+
+    async fn add_path(&self, path: PathBuf, options: AddOptions, progress: Option<Progress>) -> Result<Added> {
+        import::add_path(&*self.node().await?, path, &options, progress).await
+    }
+
+    async fn read(&self, path: String, offset: u64, length: Option<u64>) -> Result<Content> {
+        files::read(&*self.node().await?, &path, offset, length).await
+    }
+
+    async fn list(&self, path: String) -> Result<Vec<Entry>> {
+        files::list(&*self.node().await?, &path).await
+    }
+
+    async fn stat(&self, path: String) -> Result<Stat> {
+        files::stat(&*self.node().await?, &path).await
+    }
+
+    async fn resolve(&self, path: String) -> Result<String> {
+        Ok(files::object(&*self.node().await?, &path).await?.cid.to_string())
+    }
+
+    async fn pin(&self, path: String, recursive: bool, name: Option<String>) -> Result<String> {
+        let node = self.node().await?;
+        let path = node.content_path(&path).await?;
+        let options = PinOptions { recursive, name: name.unwrap_or_default() };
+        let cids = node.pin(&[path], &options, |_| {}).await?;
+        cids.first().map(Cid::to_string).ok_or_else(|| Error::internal("a pin has no content ID"))
+    }
+
+    async fn unpin(&self, path: String, recursive: bool) -> Result<()> {
+        let node = self.node().await?;
+        let path = node.content_path(&path).await?;
+        node.unpin(&[path], recursive).await.map(drop)
+    }
+
+    async fn pins(&self) -> Result<Vec<PinEntry>> {
+        let node = self.node().await?;
+        let own = node.pins(PinFilter::Recursive).chain(node.pins(PinFilter::Direct));
+        let entry = |(cid, pinned): (Cid, Pinned)| async move {
+            Ok(match pinned {
+                Pinned::Itself(PinMode::Recursive, name) => Some(pin_entry(&cid, "recursive", name)),
+                Pinned::Itself(PinMode::Direct, name) => Some(pin_entry(&cid, "direct", name)),
+                Pinned::Through(_) => None,
+            })
+        };
+        own.try_filter_map(entry).try_collect().await
+    }
+
+    async fn export_car(&self, path: String) -> Result<Pieces> {
+        let node = self.node().await?;
+        let path = node.content_path(&path).await?;
+        Ok(files::watched(&node, node.export_dag(path).await?.car))
+    }
+
+    async fn import_car(&self, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
+        let node = self.node().await?;
+        let mut import = node.import_dags(pin_roots).await?;
+        import.car(car).await?;
+        let imported = import.finish().await?;
+        let pinned = imported.roots.into_iter().map(|(root, error)| error.map_or(Ok(root.to_string()), Err));
+        pinned.collect()
+    }
+
+    async fn collect(&self, force: bool) -> Result<(u64, u64)> {
+        let (events, _) = mpsc::channel(1);
+        let collected = self.node().await?.collect(force, events).await?;
+        Ok((collected.removed, collected.removed_bytes))
+    }
+
+    async fn tensors(&self, path: String) -> Result<TensorList> {
+        files::tensors(&*self.node().await?, &path).await
+    }
+
+    async fn tensor(&self, path: String, name: String, slice: String) -> Result<TensorBytes> {
+        files::tensor(&*self.node().await?, &path, &name, &slice).await
+    }
+
+    async fn tensor_stats(&self, path: String, name: String) -> Result<Facts> {
+        files::tensor_stats(&*self.node().await?, &path, &name).await
+    }
+}
+
+fn pin_entry(cid: &Cid, kind: &'static str, name: String) -> PinEntry {
+    PinEntry { cid: cid.to_string(), kind, name }
+}

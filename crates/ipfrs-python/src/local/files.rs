@@ -1,0 +1,151 @@
+//! What paths lead to: files, directories, tensors.
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{ListedKind, Node, Object, ObjectKind, Span, TensorFile, TensorInfo, TensorOperation};
+
+use crate::backing::{Content, Entry, Fact, Facts, Pieces, Stat, TensorBytes, TensorEntry, TensorList};
+
+/// What `path` leads to. Paths are remembered, as the gateway does.
+pub(super) async fn object(node: &Node, path: &str) -> Result<Object> {
+    let path = node.content_path(path).await?;
+    let text = path.to_string();
+    if let Some(facts) = node.known(&text) {
+        return node.revisit(facts).await?.whole();
+    }
+    let object = node.resolve(path).await?;
+    node.remember(&text, &object.facts);
+    object.whole()
+}
+
+/// The same bytes. They break off when bytes of a stored file turn out to be gone: what came last may be wrong then.
+pub(super) fn watched(node: &Node, pieces: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Pieces {
+    let (node, faults) = (node.clone(), node.faults());
+    let check = move |piece: Result<Bytes>| match node.faults() == faults {
+        true => piece,
+        false => Err(lost()),
+    };
+    pieces.map(check).boxed()
+}
+
+fn lost() -> Error {
+    Error::corrupt(
+        "a pack was truncated while it was read: what was read may be wrong; restore the file from a copy, or try again to \
+         go on without what is lost",
+    )
+}
+
+pub(super) async fn read(node: &Node, path: &str, offset: u64, length: Option<u64>) -> Result<Content> {
+    let object = object(node, path).await?;
+    let file = match &object.kind {
+        ObjectKind::File(file) => file,
+        ObjectKind::Directory(_) => {
+            return Err(Error::invalid(format!("{path} is a directory: name a file in it, or list it")));
+        }
+        ObjectKind::Symlink(_) => {
+            return Err(Error::unsupported(format!("{path} is a symlink, which is not followed: read what it names")));
+        }
+        ObjectKind::Other => return Err(object.not_unixfs("get its block").await),
+    };
+    let span = Span::within(file.size(), offset, length);
+    if let (Some(inline), Ok(start), Ok(end)) =
+        (file.inline(), usize::try_from(span.start), usize::try_from(span.end()))
+    {
+        node.count_download(end - start);
+        let content = inline.slice(start..end);
+        return Ok(Content { size: span.len, pieces: watched(node, stream::iter([Ok(content)])) });
+    }
+    Ok(Content { size: span.len, pieces: watched(node, node.read(file, span)) })
+}
+
+fn kind_name(kind: ListedKind) -> &'static str {
+    match kind {
+        ListedKind::File => "file",
+        ListedKind::Directory => "directory",
+        ListedKind::Symlink => "symlink",
+        ListedKind::Unknown => "node",
+    }
+}
+
+pub(super) async fn list(node: &Node, path: &str) -> Result<Vec<Entry>> {
+    let object = object(node, path).await?;
+    if matches!(object.kind, ObjectKind::File(_) | ObjectKind::Symlink(_)) {
+        return Err(Error::invalid(format!("{path} is no directory: read it, or ask for its stat")));
+    }
+    let entry = |entry: ipfrs_node::Listed| Entry {
+        cid: entry.cid.to_string(),
+        name: entry.name,
+        kind: kind_name(entry.kind),
+        size: entry.size,
+    };
+    node.list(&object, usize::MAX).map_ok(entry).try_collect().await
+}
+
+pub(super) async fn stat(node: &Node, path: &str) -> Result<Stat> {
+    let object = object(node, path).await?;
+    let cid = object.cid.to_string();
+    if matches!(object.kind, ObjectKind::Other) {
+        let size = object.block.len() as u64;
+        return Ok(Stat { cid, kind: "node", size, blocks: None, mode: None, mtime: None });
+    }
+    let info = node.object_info(&object).await?;
+    #[expect(clippy::cast_precision_loss, reason = "seconds of this aeon are far below 2^52")]
+    let mtime = info.attributes.mtime.map(|time| time.seconds as f64 + f64::from(time.nanos) / 1e9);
+    let (kind, mode) = (kind_name(info.kind), info.attributes.mode);
+    Ok(Stat { cid, kind, size: info.size, blocks: Some(info.links as u64), mode, mtime })
+}
+
+pub(super) async fn tensors(node: &Node, path: &str) -> Result<TensorList> {
+    let file = node.tensors_of(object(node, path).await?).await?;
+    let catalogue = &file.catalogue;
+    node.count_tensor(TensorOperation::List, catalogue.tensors().iter().map(|tensor| tensor.bytes).sum());
+    let tensors = catalogue.tensors().iter().map(|tensor| TensorEntry {
+        name: tensor.name.clone(),
+        dtype: tensor.dtype.name().to_owned(),
+        shape: tensor.shape.clone(),
+        bytes: tensor.bytes,
+        offset: tensor.offset,
+    });
+    Ok(TensorList {
+        cid: file.cid.to_string(),
+        format: catalogue.format().name().to_owned(),
+        metadata: catalogue.metadata().iter().map(|(key, text)| (key.clone(), text.clone())).collect(),
+        tensors: tensors.collect(),
+    })
+}
+
+pub(super) async fn tensor(node: &Node, path: &str, name: &str, slice: &str) -> Result<TensorBytes> {
+    let file = node.tensors_of(object(node, path).await?).await?;
+    let part = file.part(named(&file, name)?, &slice.parse()?)?;
+    let content = Content { size: part.bytes, pieces: watched(node, node.read_tensor(&part)) };
+    Ok(TensorBytes { dtype: part.dtype.name().to_owned(), shape: part.shape, content })
+}
+
+/// The tensor of that name; without a name, the only one.
+fn named<'a>(file: &'a TensorFile, name: &str) -> Result<&'a TensorInfo> {
+    match (name, file.catalogue.tensors()) {
+        ("", [only]) => Ok(only),
+        ("", tensors) if !tensors.iter().any(|tensor| tensor.name.is_empty()) => {
+            Err(Error::invalid(format!("{} has {} tensors: say which, by name", file.cid, tensors.len())))
+        }
+        _ => file.catalogue.get(name),
+    }
+}
+
+pub(super) async fn tensor_stats(node: &Node, path: &str, name: &str) -> Result<Facts> {
+    let file = node.tensors_of(object(node, path).await?).await?;
+    let tensor = named(&file, name)?;
+    let summary = node.tensor_stats(&file, tensor).await?;
+    let float = |number: Option<f64>| number.map_or(Fact::None, Fact::Float);
+    Ok(vec![
+        ("count", Fact::Int(summary.count)),
+        ("nan", Fact::Int(summary.nan)),
+        ("infinite", Fact::Int(summary.infinite)),
+        ("zero", Fact::Int(summary.zero)),
+        ("min", float(summary.min)),
+        ("max", float(summary.max)),
+        ("mean", float(summary.mean)),
+        ("std", float(summary.std)),
+    ])
+}

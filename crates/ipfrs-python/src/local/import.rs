@@ -1,0 +1,101 @@
+//! Imports of bytes that come in pieces, and of files and trees of the machine.
+
+use std::path::PathBuf;
+
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Error, Result};
+use ipfrs_node::{AddOptions as NodeOptions, AddSession, Added as Imported, Attributes, Layout, Mtime, Node};
+
+use crate::backing::{AddOptions, Added, Pieces, Progress};
+use crate::tree::{self, Tree, TreeEvent};
+
+/// Files of a tree between two looks at which of them are durable.
+const FILES_PER_LOOK: usize = 256;
+
+impl AddOptions {
+    fn for_node(&self) -> Result<NodeOptions> {
+        Ok(NodeOptions {
+            profile: self.profile.as_deref().map(str::parse).transpose()?,
+            cid_version: self.cid_version,
+            raw_leaves: self.raw_leaves,
+            chunker: self.chunker.as_deref().map(str::parse).transpose()?,
+            hash: self.hash.as_deref().map(HashFunction::from_name).transpose()?,
+            inline_limit: self.inline_limit,
+            layout: self.trickle.then_some(Layout::Trickle),
+            attributes: Attributes { mode: self.mode, mtime: self.mtime.map(mtime) },
+            preserve_mode: self.preserve_mode,
+            preserve_mtime: self.preserve_mtime,
+            max_file_links: self.max_file_links,
+            max_directory_links: self.max_directory_links,
+            hamt_fanout: self.hamt_fanout,
+            only_hash: self.only_hash,
+            wrap_with_directory: self.wrap_with_directory,
+            unpinned: !self.pin,
+            pin_name: self.pin_name.clone(),
+            operation: None,
+        })
+    }
+}
+
+fn mtime((seconds, nanos): (i64, u32)) -> Mtime {
+    Mtime { seconds, nanos }
+}
+
+impl tree::Attributes {
+    fn for_node(self) -> Attributes {
+        // As the daemon reads them from a client: a mode of 0 is none.
+        Attributes { mode: Some(self.mode).filter(|mode| *mode != 0), mtime: Some(mtime(self.mtime)) }
+    }
+}
+
+/// Imports one file.
+pub(super) async fn add(node: &Node, content: Pieces, options: &AddOptions) -> Result<Added> {
+    let mut session = node.add(options.for_node()?).await?;
+    // Without a directory to be in, a name is nowhere.
+    let name = if options.wrap_with_directory { options.name.as_str() } else { "" };
+    session.file(name, Attributes::default(), content, |_| {}).await?;
+    root(session, None).await
+}
+
+/// Imports what is at `path`.
+pub(super) async fn add_path(
+    node: &Node,
+    path: PathBuf,
+    options: &AddOptions,
+    progress: Option<Progress>,
+) -> Result<Added> {
+    let mut session = node.add(options.for_node()?).await?;
+    let mut tree = Tree::read(path, options.hidden, progress.clone());
+    let (mut files, mut latest) = (0, None);
+    while let Some(event) = tree.next().await.transpose()? {
+        match event {
+            TreeEvent::Directory { path, attributes } => session.directory(&path, attributes.for_node()).await?,
+            TreeEvent::Symlink { path, attributes, target } => {
+                session.symlink(&path, attributes.for_node(), &target).await?;
+            }
+            TreeEvent::File { path, attributes } => {
+                let mut counted = 0;
+                let count = |total: u64| {
+                    if let Some(progress) = &progress {
+                        progress.advance(total.saturating_sub(counted));
+                        counted = total;
+                    }
+                };
+                session.file(&path, attributes.for_node(), tree.content(), count).await?;
+                files += 1;
+                if files % FILES_PER_LOOK == 0 {
+                    latest = session.acknowledged().await?.pop().or(latest);
+                }
+            }
+            TreeEvent::Piece(_) | TreeEvent::FileEnd => return Err(Error::internal("content came without its file")),
+        }
+    }
+    root(session, latest).await
+}
+
+/// Ends the import, whose last object is its root.
+async fn root(session: AddSession, latest: Option<Imported>) -> Result<Added> {
+    let last = session.finish().await?.pop().or(latest);
+    let root = last.ok_or_else(|| Error::internal("an import has no root"))?;
+    Ok(Added { cid: root.cid.to_string(), size: root.size })
+}

@@ -1,0 +1,124 @@
+//! Options of an import, as they come from Python: a dictionary with the names of Kubo's options.
+
+use ipfrs_core::Error;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyInt};
+
+use crate::backing::AddOptions;
+use crate::error::{Failure, invalid};
+
+/// What an option may be called.
+const NAMES: [&str; 21] = [
+    "profile",
+    "cid_version",
+    "raw_leaves",
+    "chunker",
+    "hash",
+    "inline",
+    "inline_limit",
+    "trickle",
+    "mode",
+    "mtime",
+    "preserve_mode",
+    "preserve_mtime",
+    "max_file_links",
+    "max_directory_links",
+    "max_hamt_fanout",
+    "only_hash",
+    "wrap_with_directory",
+    "pin",
+    "pin_name",
+    "name",
+    "hidden",
+];
+
+/// `inline_limit` where only `inline` is given, as in Kubo.
+const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
+
+const NANOS_PER_SECOND: f64 = 1e9;
+
+impl<'py> FromPyObject<'_, 'py> for AddOptions {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let given = Given(object.cast::<PyDict>()?.to_owned());
+        given.check_names()?;
+        let defaults = Self::default();
+        let pin = given.get("pin")?.unwrap_or(defaults.pin);
+        let pin_name: String = given.get("pin_name")?.unwrap_or_default();
+        if !pin && !pin_name.is_empty() {
+            let message = "pin_name names a pin, and pin=False makes none: leave one of them out";
+            return Err(invalid(object.py(), message));
+        }
+        let inline_limit = given.get("inline_limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
+        Ok(Self {
+            profile: given.get("profile")?,
+            cid_version: given.get("cid_version")?,
+            raw_leaves: given.get("raw_leaves")?,
+            chunker: given.get("chunker")?,
+            hash: given.get("hash")?,
+            inline_limit: given.get("inline")?.unwrap_or(false).then_some(inline_limit),
+            trickle: given.get("trickle")?.unwrap_or(false),
+            // As in Kubo, a mode or a time of 0 is none.
+            mode: given.get("mode")?.filter(|mode| *mode != 0),
+            mtime: given.mtime()?.filter(|mtime| *mtime != (0, 0)),
+            preserve_mode: given.get("preserve_mode")?.unwrap_or(false),
+            preserve_mtime: given.get("preserve_mtime")?.unwrap_or(false),
+            max_file_links: given.get("max_file_links")?,
+            max_directory_links: given.get("max_directory_links")?,
+            hamt_fanout: given.get("max_hamt_fanout")?,
+            only_hash: given.get("only_hash")?.unwrap_or(false),
+            wrap_with_directory: given.get("wrap_with_directory")?.unwrap_or(false),
+            pin,
+            pin_name,
+            name: given.get("name")?.unwrap_or_default(),
+            hidden: given.get("hidden")?.unwrap_or(false),
+        })
+    }
+}
+
+/// The dictionary.
+struct Given<'py>(Bound<'py, PyDict>);
+
+impl<'py> Given<'py> {
+    fn check_names(&self) -> PyResult<()> {
+        for key in self.0.keys() {
+            let key: String = key.extract()?;
+            if !NAMES.contains(&key.as_str()) {
+                let message = format!("there is no option {key:?} of add: the options are {}", NAMES.join(", "));
+                return Err(invalid(self.0.py(), message));
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&self, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.0.get_item(name)?.filter(|value| !value.is_none()))
+    }
+
+    fn get<T: for<'a> FromPyObject<'a, 'py, Error = PyErr>>(&self, name: &str) -> PyResult<Option<T>> {
+        let Some(value) = self.value(name)? else { return Ok(None) };
+        let extracted = value.extract::<T>().map_err(|error: PyErr| {
+            let why = error.value(self.0.py()).to_string();
+            Failure::from(Error::invalid(format!("option {name}={value}: {why}"))).into_exception(self.0.py())
+        });
+        extracted.map(Some)
+    }
+
+    /// Seconds since 1970, with a fraction if they are a float, and nanoseconds.
+    fn mtime(&self) -> PyResult<Option<(i64, u32)>> {
+        match self.value("mtime")? {
+            Some(value) if !value.is_instance_of::<PyInt>() => {
+                let seconds: f64 = self.get("mtime")?.unwrap_or_default();
+                if !seconds.is_finite() || seconds.abs() >= i64::MAX as f64 {
+                    return Err(invalid(self.0.py(), format!("option mtime={seconds}: it is no time")));
+                }
+                let whole = seconds.floor();
+                // Below one second, and rounded to what a float can tell apart.
+                let nanos = ((seconds - whole) * NANOS_PER_SECOND).min(NANOS_PER_SECOND - 1.0);
+                Ok(Some((whole as i64, nanos as u32)))
+            }
+            _ => Ok(self.get("mtime")?.map(|seconds| (seconds, 0))),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What comes out of a backing, as Python's objects.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use ipfrs_core::{Error, Result};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyTuple};
+
+use crate::backing::{Added, Content, Entry, Fact, Facts, PinEntry, Stat, TensorList};
+use crate::buffer::{Borrowed, NewBytes, View};
+use crate::error::Outcome;
+use crate::run::{Breath, Mode, breathe};
+
+/// Up to this many bytes are copied with the GIL held: giving it away costs more.
+const SMALL_BYTES: u64 = 64 * 1024;
+
+/// Does something that needs the GIL, in the middle of a call.
+async fn with_python<T: Send + 'static>(
+    mode: Mode,
+    work: impl FnOnce(Python<'_>) -> PyResult<T> + Send + 'static,
+) -> Outcome<T> {
+    match mode {
+        Mode::Blocking => Ok(Python::attach(work)?),
+        // Waiting for the GIL would hold up a worker of the runtime.
+        Mode::Asynchronous => {
+            let done = tokio::task::spawn_blocking(|| Python::attach(work)).await;
+            Ok(done.map_err(|e| Error::internal("Python is ending").with_source(e))??)
+        }
+    }
+}
+
+/// All of `content` as one `bytes`, which is allocated once and filled without the GIL.
+pub(crate) async fn gather(mut content: Content, mode: Mode) -> Outcome<Py<PyBytes>> {
+    let size = content.size;
+    let mut bytes = with_python(mode, move |py| NewBytes::allocate(py, size)).await?;
+    if size > SMALL_BYTES {
+        breathe().await;
+    }
+    let mut breath = Breath::default();
+    while let Some(piece) = content.pieces.next().await {
+        let piece = piece?;
+        bytes.push(&piece)?;
+        breath.after(piece.len()).await;
+    }
+    Ok(bytes.finish()?)
+}
+
+/// Puts all of `content` into a buffer, from its start on, and tells how many bytes there were.
+pub(crate) async fn fill(mut content: Content, buffer: &Borrowed) -> Result<usize> {
+    if content.size > SMALL_BYTES {
+        breathe().await;
+    }
+    let (mut filled, mut breath) = (0, Breath::default());
+    while let Some(piece) = content.pieces.next().await {
+        let piece = piece?;
+        buffer.put(filled, &piece)?;
+        filled += piece.len();
+        breath.after(piece.len()).await;
+    }
+    match filled as u64 == content.size {
+        true => Ok(filled),
+        false => Err(Error::corrupt(format!("{filled} bytes came of the {} that there should be", content.size))),
+    }
+}
+
+/// Bytes as a read-only `memoryview`: of the block that they lie in, or of a copy.
+pub(crate) enum Memory {
+    Block(Bytes),
+    Copy(Py<PyBytes>),
+}
+
+impl Memory {
+    /// All of `content`, without a copy where it comes in one piece.
+    pub(crate) async fn of(mut content: Content, mode: Mode) -> Outcome<Self> {
+        let first = content.pieces.next().await.transpose()?.unwrap_or_default();
+        if first.len() as u64 == content.size {
+            return Ok(Self::Block(first));
+        }
+        let pieces = futures::stream::iter([Ok(first)]).chain(content.pieces).boxed();
+        Ok(Self::Copy(gather(Content { size: content.size, pieces }, mode).await?))
+    }
+}
+
+impl<'py> IntoPyObject<'py> for Memory {
+    type Target = PyMemoryView;
+    type Output = Bound<'py, PyMemoryView>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyMemoryView>> {
+        match self {
+            Self::Block(bytes) => View(bytes).into_pyobject(py),
+            Self::Copy(bytes) => PyMemoryView::from(bytes.bind(py)),
+        }
+    }
+}
+
+/// Sizes of dimensions as a tuple.
+pub(crate) struct Shape(pub(crate) Vec<u64>);
+
+impl<'py> IntoPyObject<'py> for Shape {
+    type Target = PyTuple;
+    type Output = Bound<'py, PyTuple>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0)
+    }
+}
+
+/// Facts as a dictionary.
+pub(crate) struct Dictionary(pub(crate) Facts);
+
+impl<'py> IntoPyObject<'py> for Dictionary {
+    type Target = PyDict;
+    type Output = Bound<'py, PyDict>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dictionary = PyDict::new(py);
+        for (name, fact) in self.0 {
+            match fact {
+                Fact::Int(number) => dictionary.set_item(name, number)?,
+                Fact::Float(number) => dictionary.set_item(name, number)?,
+                Fact::Text(text) => dictionary.set_item(name, text)?,
+                Fact::None => dictionary.set_item(name, py.None())?,
+            }
+        }
+        Ok(dictionary)
+    }
+}
+
+impl<'py> IntoPyObject<'py> for TensorList {
+    type Target = PyTuple;
+    type Output = Bound<'py, PyTuple>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let metadata = PyDict::new(py);
+        for (key, text) in self.metadata {
+            metadata.set_item(key, text)?;
+        }
+        let tensors: Vec<_> = self
+            .tensors
+            .into_iter()
+            .map(|tensor| (tensor.name, tensor.dtype, Shape(tensor.shape), tensor.bytes, tensor.offset))
+            .collect();
+        (self.cid, self.format, metadata, tensors).into_pyobject(py)
+    }
+}
+
+impl Added {
+    pub(crate) fn into_tuple(self) -> (String, u64) {
+        (self.cid, self.size)
+    }
+}
+
+impl Entry {
+    pub(crate) fn into_tuple(self) -> (String, String, &'static str, u64) {
+        (self.name, self.cid, self.kind, self.size)
+    }
+}
+
+/// `cid, kind, size, blocks, mode, mtime`.
+pub(crate) type StatTuple = (String, &'static str, u64, Option<u64>, Option<u32>, Option<f64>);
+
+impl Stat {
+    pub(crate) fn into_tuple(self) -> StatTuple {
+        (self.cid, self.kind, self.size, self.blocks, self.mode, self.mtime)
+    }
+}
+
+impl PinEntry {
+    pub(crate) fn into_tuple(self) -> (String, &'static str, String) {
+        (self.cid, self.kind, self.name)
+    }
+}

@@ -1,0 +1,115 @@
+//! Calls that tell Python how far they are: by the thread that waits, or by asyncio's loop.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use crate::backing::Progress;
+use crate::error::Outcome;
+use crate::run::{Mode, Periodic, run, wait};
+
+/// Least time between two calls.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// As [`run`], calling `callback` with the bytes that are done and the bytes there are (or `None`), now and then and at the
+/// end. What it raises ends the work, and is what is raised.
+pub(crate) fn run_with_progress<'py, T>(
+    py: Python<'py>,
+    mode: Mode,
+    work: impl Future<Output = Outcome<T>> + Send + 'static,
+    progress: Progress,
+    callback: Py<PyAny>,
+) -> PyResult<Bound<'py, PyAny>>
+where
+    T: for<'a> IntoPyObject<'a> + Send + 'static,
+{
+    match mode {
+        Mode::Blocking => {
+            let mut call = |py: Python<'_>| callback.call1(py, progress.now()).map(drop);
+            let periodic = Periodic { interval: INTERVAL, call: &mut call };
+            let done = wait(py, work, Some(periodic)).map_err(|failure| failure.into_exception(py))?;
+            call(py)?;
+            done.into_bound_py_any(py)
+        }
+        Mode::Asynchronous => {
+            let event_loop = pyo3_async_runtimes::get_running_loop(py)?.unbind();
+            let told = Told { places: Arc::new((event_loop, callback)) };
+            run(py, mode, async move {
+                let mut work = std::pin::pin!(work);
+                loop {
+                    tokio::select! {
+                        biased;
+                        done = &mut work => {
+                            let done = done?;
+                            told.tell(&progress).await?;
+                            return Ok(done);
+                        }
+                        () = sleep(INTERVAL) => {}
+                    }
+                    tokio::select! {
+                        biased;
+                        called = told.tell(&progress) => called?,
+                        done = &mut work => {
+                            let done = done?;
+                            told.tell(&progress).await?;
+                            return Ok(done);
+                        }
+                    }
+                }
+            })
+        }
+    }
+}
+
+/// Who is told, on which loop.
+struct Told {
+    /// The loop and the callback. Shared, because a reference of Python's is only taken with the GIL.
+    places: Arc<(Py<PyAny>, Py<PyAny>)>,
+}
+
+impl Told {
+    /// Has the loop call, and waits until it has. What is raised, or that the loop is gone, is the error.
+    async fn tell(&self, progress: &Progress) -> Outcome<()> {
+        let (sender, receiver) = oneshot::channel();
+        let (done, total) = progress.now();
+        let places = Arc::clone(&self.places);
+        // Waiting for the GIL would hold up a worker of the runtime.
+        let scheduled = spawn_blocking(move || {
+            Python::attach(|py| {
+                let (event_loop, callback) = &*places;
+                let call = Call { callback: callback.clone_ref(py), done, total, raised: Mutex::new(Some(sender)) };
+                event_loop.call_method1(py, "call_soon_threadsafe", (call,)).map(drop)
+            })
+        });
+        scheduled.await.map_err(|e| ipfrs_core::Error::internal("Python is ending").with_source(e))??;
+        // A loop that ends without having called drops the sender: then nobody waits for the work either.
+        Ok(receiver.await.unwrap_or(Ok(()))?)
+    }
+}
+
+/// One call, which the loop makes.
+#[pyclass(frozen)]
+struct Call {
+    callback: Py<PyAny>,
+    done: u64,
+    total: Option<u64>,
+    raised: Mutex<Option<oneshot::Sender<PyResult<()>>>>,
+}
+
+#[pymethods]
+impl Call {
+    fn __call__(&self, py: Python<'_>) {
+        let outcome = self.callback.call1(py, (self.done, self.total)).map(drop);
+        if let Some(raised) = self.raised.lock().take() {
+            // Nobody waits for it where the task was cancelled meanwhile.
+            let _ = raised.send(outcome);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Files and directory trees of the machine, read ahead of whoever imports them, in the order in which Kubo adds them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures::Stream;
+use ipfrs_core::{Error, Result};
+use tokio::sync::mpsc;
+
+use crate::backing::Progress;
+
+/// Bytes that are read ahead: a piece, and how many of them.
+const PIECE_BYTES: usize = 256 * 1024;
+const PIECES_AHEAD: usize = 8;
+
+/// Deepest nesting that is followed; paths of the machine end long before.
+const MAX_DEPTH: usize = 1_024;
+
+/// Permissions and time of something in a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    /// The lowest 12 bits of `st_mode`.
+    pub(crate) mode: u32,
+    /// Seconds since 1970, and nanoseconds.
+    pub(crate) mtime: (i64, u32),
+}
+
+/// What comes next in a tree. Paths begin with the name of what was asked for, and have slashes.
+#[derive(Debug)]
+pub(crate) enum TreeEvent {
+    Directory {
+        path: String,
+        attributes: Attributes,
+    },
+    Symlink {
+        path: String,
+        attributes: Attributes,
+        target: String,
+    },
+    /// Its content comes next, in pieces, and then its end.
+    File {
+        path: String,
+        attributes: Attributes,
+    },
+    Piece(Bytes),
+    FileEnd,
+}
+
+/// A tree that is read by a thread of its own, a bounded way ahead.
+pub(crate) struct Tree {
+    events: mpsc::Receiver<Result<TreeEvent>>,
+}
+
+impl Tree {
+    /// Starts to read what is at `path`. Names that begin with a dot are left out of directories unless `hidden`. With
+    /// `progress`, it is told how many bytes of files there are. To be called within the runtime.
+    pub(crate) fn read(path: PathBuf, hidden: bool, progress: Option<Progress>) -> Self {
+        let (sender, events) = mpsc::channel(PIECES_AHEAD);
+        if let Some(progress) = progress {
+            let path = path.clone();
+            // What cannot be read is left to the import to report.
+            tokio::task::spawn_blocking(move || progress.expect(size_of_tree(&path, hidden, 0)));
+        }
+        tokio::task::spawn_blocking(move || {
+            let walk = Walk { sender, hidden };
+            if let Err(Stop::Failed(error)) = walk.start(&path) {
+                let _ = walk.sender.blocking_send(Err(error));
+            }
+        });
+        Self { events }
+    }
+
+    /// What comes next; `None` at the end. After an error nothing comes.
+    pub(crate) async fn next(&mut self) -> Option<Result<TreeEvent>> {
+        self.events.recv().await
+    }
+
+    /// The content of the file that has just come, up to its end.
+    pub(crate) fn content(&mut self) -> FileContent<'_> {
+        FileContent { tree: self, has_ended: false }
+    }
+}
+
+/// The content of a file in a [`Tree`].
+pub(crate) struct FileContent<'a> {
+    tree: &'a mut Tree,
+    has_ended: bool,
+}
+
+impl Stream for FileContent<'_> {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let event = std::task::ready!(self.tree.events.poll_recv(cx));
+        self.has_ended = !matches!(event, Some(Ok(TreeEvent::Piece(_))));
+        Poll::Ready(match event {
+            Some(Ok(TreeEvent::Piece(piece))) => Some(Ok(piece)),
+            Some(Ok(TreeEvent::FileEnd)) => None,
+            Some(Err(error)) => Some(Err(error)),
+            Some(Ok(_)) | None => Some(Err(Error::internal("a file ended without its end"))),
+        })
+    }
+}
+
+/// Why reading ended early.
+enum Stop {
+    /// Nobody wants the rest.
+    Unwanted,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+struct Walk {
+    sender: mpsc::Sender<Result<TreeEvent>>,
+    hidden: bool,
+}
+
+impl Walk {
+    fn start(&self, path: &Path) -> Result<(), Stop> {
+        // "." and ".." have no name of their own.
+        let resolved = match path.file_name() {
+            Some(_) => path.to_owned(),
+            None => fs::canonicalize(path).map_err(|e| unreadable(path, e))?,
+        };
+        let Some(name) = resolved.file_name() else {
+            return Err(Error::invalid(format!("{} has no name to add it under", path.display())).into());
+        };
+        self.entry(path, text(path, name)?, 0)
+    }
+
+    fn entry(&self, path: &Path, name: String, depth: usize) -> Result<(), Stop> {
+        let metadata = fs::symlink_metadata(path).map_err(|e| unreadable(path, e))?;
+        let (kind, attributes) = (metadata.file_type(), attributes(&metadata));
+        if kind.is_symlink() {
+            let target = fs::read_link(path).map_err(|e| unreadable(path, e))?;
+            let target = text(path, target.as_os_str())?;
+            return self.send(TreeEvent::Symlink { path: name, attributes, target });
+        }
+        if kind.is_dir() {
+            if depth == MAX_DEPTH {
+                let message = format!("{} is more than {MAX_DEPTH} directories deep", path.display());
+                return Err(Error::too_large(message).into());
+            }
+            self.send(TreeEvent::Directory { path: name.clone(), attributes })?;
+            for entry in names(path, self.hidden).map_err(|e| unreadable(path, e))? {
+                let path = path.join(&entry);
+                let name = format!("{name}/{}", text(&path, &entry)?);
+                self.entry(&path, name, depth + 1)?;
+            }
+            return Ok(());
+        }
+        if kind.is_file() {
+            let file = File::open(path).map_err(|e| unreadable(path, e))?;
+            self.send(TreeEvent::File { path: name, attributes })?;
+            return self.content(path, file);
+        }
+        let message = format!(
+            "{} is neither a file nor a directory nor a symlink: move it away, or add the others by name",
+            path.display()
+        );
+        Err(Error::invalid(message).into())
+    }
+
+    fn content(&self, path: &Path, mut file: File) -> Result<(), Stop> {
+        loop {
+            let mut piece = Vec::with_capacity(PIECE_BYTES);
+            let read = (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut piece);
+            let read = read.map_err(|e| unreadable(path, e))?;
+            if read > 0 {
+                self.send(TreeEvent::Piece(Bytes::from(piece)))?;
+            }
+            if read < PIECE_BYTES {
+                return self.send(TreeEvent::FileEnd);
+            }
+        }
+    }
+
+    fn send(&self, event: TreeEvent) -> Result<(), Stop> {
+        self.sender.blocking_send(Ok(event)).map_err(|_| Stop::Unwanted)
+    }
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::io(format_args!("cannot read {}", path.display()), error)
+}
+
+/// Names in content are UTF-8.
+fn text(path: &Path, name: &OsStr) -> Result<String> {
+    let text = name.to_str().map(str::to_owned);
+    text.ok_or_else(|| Error::invalid(format!("{}: the name is no UTF-8: rename it", path.display())))
+}
+
+fn attributes(metadata: &Metadata) -> Attributes {
+    let nanos = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
+    Attributes { mode: metadata.mode() & 0o7777, mtime: (metadata.mtime(), nanos) }
+}
+
+/// The names in a directory, in the order of their bytes.
+fn names(path: &Path, hidden: bool) -> io::Result<Vec<OsString>> {
+    let names = fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name()));
+    let is_wanted = |name: &OsStr| hidden || !name.as_bytes().starts_with(b".");
+    let names = names.filter(|name| name.as_ref().map_or(true, |name| is_wanted(name)));
+    let mut names = names.collect::<io::Result<Vec<_>>>()?;
+    names.sort();
+    Ok(names)
+}
+
+fn size_of_tree(path: &Path, hidden: bool, depth: usize) -> u64 {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() && depth < MAX_DEPTH => {
+            let names = names(path, hidden).unwrap_or_default();
+            names.iter().map(|name| size_of_tree(&path.join(name), hidden, depth + 1)).sum()
+        }
+        Ok(metadata) if metadata.is_file() => metadata.len(),
+        _ => 0,
+    }
+}
