@@ -3,9 +3,9 @@
 Usage: tensors.py [--url URL] [--mebibytes N] [--slices N] [--seed N]
 
 Makes a model of 240 tensors of every type of safetensors, uploads it to the gateway at URL, or to one that it starts (IPFRS_CLI
-names the binary), and compares with what numpy has
-in memory, bit for bit: every tensor whole in every format, random slices, a part of the model as a file of its own, and
-the statistics. Prints what was compared; the first difference ends it with an error.
+names the binary), and compares with what numpy has in memory, bit for bit: every tensor whole in every format, random slices, a part of
+the model as a file of its own, and the statistics; and arrays as numpy.save writes them, of either byte order, by rows and by
+columns. Prints what was compared; the first difference ends it with an error.
 """
 
 import argparse
@@ -173,27 +173,27 @@ def compare_formats(gateway, cid, name, tensor, text="", part=None):
         same(from_arrow(arrow, dtype, shape), part, what)
 
 
+def random_part(size, chance):
+    """A part of a slice as text, and what numpy takes for it."""
+    if size and chance.random() < 0.2:
+        at = chance.randrange(-size, size)
+        return str(at), at
+    # Mostly little of a dimension: half a gigabyte is to be sliced many times.
+    start = chance.choice([None, chance.randrange(-size - 2, size + 2)])
+    stop = chance.choice([None, (start or 0) + chance.randrange(0, 40), chance.randrange(-size - 2, size + 2)])
+    step = chance.choice([None, 1, 2, 3, chance.randint(1, size + 1)])
+    parts = ["" if part is None else str(part) for part in (start, stop)]
+    return ":".join(parts + ([] if step is None else [str(step)])), slice(start, stop, step)
+
+
 def random_slice(shape, chance):
-    """A slice as text, and what numpy takes for it."""
-    texts, index = [], []
-    named = chance.randint(0, len(shape))
-    for size in shape[:named]:
-        if chance.random() < 0.2:
-            at = chance.randrange(-size, size)
-            texts.append(str(at))
-            index.append(at)
-            continue
-        # Mostly little of a dimension: half a gigabyte is to be sliced many times.
-        start = chance.choice([None, chance.randrange(-size - 2, size + 2)])
-        stop = chance.choice([None, (start or 0) + chance.randrange(0, 40), chance.randrange(-size - 2, size + 2)])
-        step = chance.choice([None, 1, 2, 3, chance.randint(1, size + 1)])
-        parts = ["" if part is None else str(part) for part in (start, stop)]
-        texts.append(":".join(parts + ([] if step is None else [str(step)])))
-        index.append(slice(start, stop, step))
+    """A slice as text, and what numpy takes for it: parts from either end, with the rest between them."""
+    first = chance.randint(0, len(shape))
+    parts = [random_part(size, chance) for size in shape[:first]]
     if chance.random() < 0.5:
-        texts.append("...")
-        index.append(...)
-    return ",".join(texts), tuple(index)
+        last = chance.randint(0, len(shape) - first)
+        parts += [("...", ...)] + [random_part(size, chance) for size in shape[len(shape) - last :]]
+    return chance.choice([",", ", ", " ,"]).join(text for text, _ in parts), tuple(index for _, index in parts)
 
 
 def compare_slices(gateway, cid, model, count, chance):
@@ -229,11 +229,37 @@ def compare_stats(gateway, cid, model):
             "zero": (values == 0).sum(),
         }
         assert {key: told[key] for key in expected} == expected, (told, expected)
-        with numpy.errstate(over="ignore", invalid="ignore"):
-            for key, value in [("min", finite.min()), ("max", finite.max()), ("mean", finite.mean()), ("std", finite.std())]:
-                # Sums of what is near the ends of a range overflow in one way of summing up and not in the other.
-                assert not numpy.isfinite(value) or numpy.isclose(told[key], value, rtol=1e-6), (told, key, value)
+        # With more exponents than a binary64 has, nothing overflows; what was asked for must not either.
+        finite = finite.astype(numpy.longdouble)
+        for key, value in [("min", finite.min()), ("max", finite.max()), ("mean", finite.mean()), ("std", finite.std())]:
+            assert numpy.isclose(numpy.longdouble(told[key]), value, rtol=1e-6), (told, key, value)
     return len(names)
+
+
+def compare_arrays(gateway, count, chance):
+    """Arrays that numpy.save wrote, read as numpy.load reads them."""
+    generator = numpy.random.default_rng(chance.randrange(1 << 32))
+    for number in range(count):
+        kind = chance.choice(["b1", "u1", "i2", "u4", "i8", "f2", "f4", "f8", "c8", "c16"])
+        dtype = numpy.dtype(chance.choice("<>") + kind)
+        shape = [chance.randint(0 if chance.random() < 0.1 else 1, 30) for _ in range(chance.randint(0, 4))]
+        data = generator.integers(0, 2 if kind == "b1" else 256, math.prod(shape) * dtype.itemsize, dtype=numpy.uint8)
+        array = data.view(dtype).reshape(shape, order=chance.choice("CF"))
+        file = io.BytesIO()
+        numpy.save(file, array)
+        _, added = gateway.ask("POST", "/v1/stream/upload", file.getvalue())
+        cid = json.loads(added)["cid"]
+        little = array.astype(dtype.newbyteorder("<"))
+        text, index = random_slice(shape, chance)
+        for slice_, part in [("", little), (text, little[index])]:
+            query = {"slice": slice_} if slice_ else {}
+            _, npy = gateway.tensor(cid, **query, format="npy")
+            what = (dtype, shape, slice_, array.flags)
+            same(numpy.load(io.BytesIO(npy)), part, what)
+            # By columns there is nothing but this format, unless there is but one.
+            is_fortran = array.flags.fnc and sum(size > 1 for size in part.shape) > 1 and part.size
+            headers, raw = gateway.tensor(cid, **query, expected=501 if is_fortran else 200)
+            assert is_fortran or raw == part.tobytes(), what
 
 
 def main():
@@ -274,8 +300,10 @@ def judge(arguments):
     for name in some:
         same(loaded[name], array_of(*model[name]), name)
     sums = compare_stats(gateway, cid, model)
+    compare_arrays(gateway, arguments.slices // 2, chance)
     print(f"{len(model)} tensors of {len(DTYPES)} types, {size} bytes, whole in every format;", end=" ")
-    print(f"{arguments.slices} slices; {len(some)} tensors as a file; statistics of {sums}")
+    print(f"{arguments.slices} slices; {len(some)} tensors as a file; statistics of {sums};", end=" ")
+    print(f"{arguments.slices // 2} arrays")
 
 
 if __name__ == "__main__":
