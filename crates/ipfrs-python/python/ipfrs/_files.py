@@ -85,11 +85,8 @@ class AsyncFile:
     more. It is used by one task at a time.
 
     Example:
-        >>> async def first_line(cid):
-        ...     async with AsyncClient(url) as client:
-        ...         async with await client.open(cid) as file:
-        ...             return await file.read(5)
-        >>> asyncio.run(first_line(client.add(b"hello world")))
+        >>> async with await anode.open(await anode.add(b"hello world")) as file:
+        ...     await file.read(5)
         b'hello'
     """
 
@@ -117,12 +114,10 @@ class AsyncFile:
             ValueError: The file is closed.
 
         Example:
-            >>> async def end(cid):
-            ...     async with AsyncClient(url) as client:
-            ...         file = await client.open(cid)
-            ...         file.seek(-5, os.SEEK_END)
-            ...         return await file.read()
-            >>> asyncio.run(end(client.add(b"hello world")))
+            >>> file = await anode.open(await anode.add(b"hello world"))
+            >>> file.seek(-5, os.SEEK_END)
+            6
+            >>> await file.read()
             b'world'
         """
         self._check_open()
@@ -146,10 +141,8 @@ class AsyncFile:
             ValueError: The file is closed.
 
         Example:
-            >>> async def into(cid, buffer):
-            ...     async with AsyncClient(url) as client:
-            ...         return await (await client.open(cid)).readinto(buffer)
-            >>> asyncio.run(into(client.add(b"hello"), bytearray(10)))
+            >>> file = await anode.open(await anode.add(b"hello"))
+            >>> await file.readinto(bytearray(10))
             5
         """
         self._check_open()

@@ -27,19 +27,21 @@ if TYPE_CHECKING:
 class Gateway:
     """The daemon in this process: HTTP, gRPC and everything, as ``ipfrs-cli gateway start`` runs it.
 
+    Where nobody says otherwise, the system chooses the port of HTTP, and there is no gRPC.
+
     Args:
         config: The configuration: the path of a TOML file, or sections as a mapping, such as
-            ``{"server": {"port": 0}}``. None: ``config.toml`` of the repo if it is there.
+            ``{"server": {"port": 8080}}``. None: ``config.toml`` of the repo if it is there.
         repo: Directory of the repo, which is made if it is not there. None: the one that ``IPFRS_PATH``
             names, else ``~/.ipfrs``.
-        **overrides: Sections that win over ``config``, key by key: ``server={"port": 0}``. Port 0 lets
-            the system choose one.
+        **overrides: Sections that win over ``config``, key by key: ``server={"port": 8080}``. What is
+            said in Python wins over the environment, and that over files.
 
     Raises:
         TypeError: A section is no mapping, or a value is none that TOML has.
 
     Example:
-        >>> with ipfrs.Gateway(repo=tmp / "served", server={"port": 0}, grpc={"enabled": False}) as gateway:
+        >>> with ipfrs.Gateway(repo=tmp / "served") as gateway:
         ...     client = gateway.client()
         ...     client.cat(client.add(b"hello"))
         ...     client.close()
@@ -79,7 +81,7 @@ class Gateway:
             OSError: The address cannot be listened on.
 
         Example:
-            >>> gateway = ipfrs.Gateway(repo=tmp / "served", server={"port": 0}, grpc={"port": 0}).start()
+            >>> gateway = ipfrs.Gateway(repo=tmp / "served").start()
             >>> gateway.url
             'http://127.0.0.1:...'
             >>> gateway.stop()
@@ -93,7 +95,7 @@ class Gateway:
         """Ends it: running transfers may end first, then the repo is given back. Stopping twice is no error.
 
         Example:
-            >>> gateway = ipfrs.Gateway(repo=tmp / "served", server={"port": 0}, grpc={"enabled": False}).start()
+            >>> gateway = ipfrs.Gateway(repo=tmp / "served").start()
             >>> gateway.stop()
             >>> gateway.running
             False

@@ -338,7 +338,7 @@ def _reader(source: Any) -> Callable[[], Any]:
         iterator = iter(source)
         return lambda: next(iterator, None)
     raise TypeError(
-        f"what is added is bytes-like, a path, a binary file or an iterable of bytes-like, not {_described(source)}"
+        f"what is added is bytes-like, a path, a binary file or an iterable of them, not {_described(source)}"
     )
 
 
