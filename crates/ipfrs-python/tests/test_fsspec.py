@@ -23,7 +23,7 @@ NAMES = {"sub/deep/c d#?%20é.txt": b"odd name", "sub/empty": b""}
 @pytest.fixture(scope="module", params=["node", "client"])
 def options(request: pytest.FixtureRequest, gateway: Any, node: Any) -> dict[str, Any]:
     """Storage options for a store in the process, and for a daemon."""
-    return {"client": node} if request.param == "node" else {"url": gateway.url}
+    return {"client": node} if request.param == "node" else {"endpoint_url": gateway.url}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def add(options: dict[str, Any], source: Any, **more: Any) -> str:
     """Adds a file or a directory."""
     if "client" in options:
         return added(options["client"], source, **more)
-    with ipfrs.Client(options["url"]) as client:
+    with ipfrs.Client(options["endpoint_url"]) as client:
         return added(client, source, **more)
 
 
@@ -121,7 +121,7 @@ def test_ranges_are_those_of_the_bytes(fs: Any, folder: str) -> None:
 def test_a_range_moves_no_more_than_its_bytes(gateway: Any) -> None:
     with ipfrs.Client(gateway.url) as client:
         cid = client.add(CONTENT[::-1])
-    fs = fsspec.filesystem("ipfrs", url=gateway.url)
+    fs = fsspec.filesystem("ipfrs", endpoint_url=gateway.url)
     before = sent(gateway)
     assert fs.cat_file(cid, 1_000_000, 1_000_100) == CONTENT[::-1][1_000_000:1_000_100]
     with fs.open(cid, block_size=4096, cache_type="bytes") as file:
@@ -185,7 +185,7 @@ def test_pandas_reads_tables(options: dict[str, Any], folder: str, gateway: Any,
     before = sent(gateway)
     read = pandas.read_parquet(f"ipfrs://{cid}", columns=["c"], storage_options=options)
     assert read["c"].tolist() == columns["c"]
-    if "url" in options:
+    if "endpoint_url" in options:
         size = (tmp_path / "t.parquet").stat().st_size
         assert 0 < sent(gateway) - before < size * 0.6
     assert pandas.read_parquet(f"ipfrs://{cid}", storage_options=options).equals(written)
@@ -218,5 +218,5 @@ def test_instances_of_many_threads_share_one_store(tmp_path: Path) -> None:
     # It was given back.
     with ipfrs.Node(tmp_path) as node:
         assert node.size(node.resolve(cid)) > 0
-    with pytest.raises(ValueError, match="one of url, path and client"):
-        fsspec.filesystem("ipfrs", url="http://127.0.0.1:1", path=tmp_path)
+    with pytest.raises(ValueError, match="one of endpoint_url, path and client"):
+        fsspec.filesystem("ipfrs", endpoint_url="http://127.0.0.1:1", path=tmp_path)

@@ -155,11 +155,15 @@ def test_loading_gives_what_safetensors_loads(store: Any, tmp_path: Path) -> Non
     model["wide"] = numpy.random.default_rng(0).random((1300, 1001))
     cid = store.add_tensors(model)
     file = tmp_path / "model.safetensors"
-    safetensors_numpy.save_file(model, file)
+    # The package writes some types that its module for numpy does not read.
+    read = {
+        name: array for name, array in model.items() if array.dtype.kind != "V" and "float8" not in array.dtype.name
+    }
+    safetensors_numpy.save_file(read, file)
     expected, found = safetensors_numpy.load_file(file), store.load_tensors(cid)
-    assert set(found) == set(expected)
+    assert set(found) == set(model) and set(expected) < set(model)
     for name, array in found.items():
-        same(array, expected[name])
+        same(array, expected.get(name, model[name]))
         assert array.flags.aligned
         if array.size:
             array.reshape(-1)[0] = 1

@@ -64,7 +64,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     followed each time that it is used.
 
     Args:
-        url: The daemon's URL; if left out, the variable ``IPFRS_URL`` says it, or it is the default of
+        endpoint_url: The daemon's URL; if left out, the variable ``IPFRS_URL`` says it, or it is the default of
             :class:`ipfrs.Client`.
         token: The daemon's token.
         path: The directory of a store that is opened in the process instead, as :class:`ipfrs.Node` does.
@@ -72,7 +72,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         **storage_options: Those of every fsspec file system.
 
     Raises:
-        InvalidInputError: More than one of `url`, `path` and `client` is given.
+        InvalidInputError: More than one of `endpoint_url`, `path` and `client` is given.
 
     Example:
         >>> cid = node.add(b"a,b\\n1,2\\n", name="table.csv", wrap=True)
@@ -90,16 +90,16 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     def __init__(
         self,
         *args: object,
-        url: str | None = None,
+        endpoint_url: str | None = None,
         token: str | None = None,
         path: str | os.PathLike[str] | None = None,
         client: Node | Client | None = None,
         **storage_options: Any,
     ) -> None:
         super().__init__(*args, **storage_options)
-        if sum(option is not None for option in (url, path, client)) > 1:
-            raise InvalidInputError("give one of url, path and client: each says where content is read")
-        self._store: Node | Client = client if client is not None else _opened(url, token, path)
+        if sum(option is not None for option in (endpoint_url, path, client)) > 1:
+            raise InvalidInputError("give one of endpoint_url, path and client: each says where content is read")
+        self._store: Node | Client = client if client is not None else _opened(endpoint_url, token, path)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -140,7 +140,8 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         path = self._strip_protocol(path)
         if not path:
             raise InvalidInputError("ipfrs:// itself has no listing: name a content ID")
-        entries = None if refresh else self._ls_from_cache(path)
+        # fsspec's own look into its cache would take what is known of a directory for what is in it.
+        entries = None if refresh or path not in self.dircache else self.dircache[path]
         if entries is None:
             entries = self._list(path)
         return [dict(entry) for entry in entries] if detail else [entry["name"] for entry in entries]
