@@ -174,7 +174,8 @@ impl Catalogue {
         let place = self.by_name.binary_search_by(|place| self.tensors[*place as usize].name.as_str().cmp(name));
         place.map(|place| self.by_name[place] as usize).map_err(|_| {
             let count = self.tensors.len();
-            Error::not_found(format!("no tensor named {} among the {count} of the file", shown(name)))
+            let what = format!("no tensor named {} among the {count} of the file", shown(name));
+            Error::not_found(format!("{what}: the list (/info, tensor ls) has their names"))
         })
     }
 }

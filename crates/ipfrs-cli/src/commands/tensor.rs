@@ -16,6 +16,10 @@ use crate::output::{Output, printable};
 use crate::progress::{Progress, Watched};
 use crate::uri::gateway_path;
 
+/// Most characters of a cell that others of its column are lined up with. A longer one moves what stands behind it, in its
+/// row alone.
+const MAX_CELL_WIDTH: usize = 60;
+
 /// A tensor as it is listed.
 #[derive(Debug, Serialize, Deserialize)]
 struct Listed {
@@ -24,6 +28,10 @@ struct Listed {
     shape: Vec<u64>,
     size_bytes: u64,
     offset: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    fortran_order: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    big_endian: bool,
 }
 
 /// A tensor as it is summed up.
@@ -152,7 +160,9 @@ fn target(args: &TensorGetArgs) -> Result<PathBuf> {
         "arrow" => "arrows",
         format => format,
     };
-    inside(directory, &format!("{name}.{extension}"))
+    // A file of the format has its extension already.
+    let has_it = Path::new(&name).extension().is_some_and(|found| found == extension);
+    inside(directory, &if has_it { name } else { format!("{name}.{extension}") })
 }
 
 /// The one of an `.npy` file has no name.
@@ -182,7 +192,8 @@ fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>, numbers: usiz
     let mut widths = heads.map(str::len);
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+            let wanted = cell.chars().count();
+            *width = if wanted > MAX_CELL_WIDTH { *width } else { (*width).max(wanted) };
         }
     }
     let line = |cells: Vec<&str>| {

@@ -55,6 +55,46 @@ fn round(place: &Place, cid: &str) {
     assert!(!place.path("none.bin").exists());
 }
 
+/// An array of F64 [2,2] as NumPy saves it, column by column.
+fn by_columns() -> Vec<u8> {
+    let dict = "{'descr': '>f8', 'fortran_order': True, 'shape': (2, 2), }\n";
+    let bytes = [1_f64, 3.0, 2.0, 4.0].into_iter().flat_map(f64::to_be_bytes);
+    let length = [u8::try_from(dict.len()).unwrap(), 0];
+    [b"\x93NUMPY\x01\x00", &length[..], dict.as_bytes(), &bytes.collect::<Vec<u8>>()].concat()
+}
+
+#[test]
+fn names_of_any_length_leave_the_table_in_line_and_files_keep_their_extension() {
+    let place = Place::new();
+    let long = "n".repeat(300);
+    let entry = |name: &str, place: usize| {
+        format!(r#""{name}":{{"dtype":"U8","shape":[1],"data_offsets":[{place},{}]}}"#, place + 1)
+    };
+    let json = format!("{{{},{},{}}}", entry("short", 0), entry(&long, 1), entry(r"a\u001b[1m", 2));
+    let file = [&u64::try_from(json.len()).unwrap().to_le_bytes()[..], json.as_bytes(), &[1, 2, 3]].concat();
+    place.write("m.safetensors", &file);
+    let root = place.ok(&["add", "-Q", "-w", "m.safetensors"]);
+    let path = format!("{root}/m.safetensors");
+    for command in ["ls", "stat"] {
+        let table = place.ok(&["tensor", command, &path]);
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].len() < 120 && lines[1].len() < 120, "{table}");
+        assert_eq!(lines[0].find("DTYPE"), lines[1].find("U8"), "{table}");
+        assert!(lines[2].starts_with(&long) && lines[3].starts_with(r"a\u{1b}[1m "), "{table}");
+    }
+    assert_eq!(place.ok(&["tensor", "get", &path, "--format=safetensors", "-o", "."]), "saved ./m.safetensors");
+    assert_eq!(place.ok(&["tensor", "get", &path, "short", "--format=npy"]), "saved short.npy (U8 [1])");
+
+    place.write("f.npy", &by_columns());
+    let array = place.ok(&["add", "-Q", "f.npy"]);
+    let listed = place.ok(&["--json", "tensor", "ls", &array]);
+    assert!(listed.ends_with(r#","fortran_order":true,"big_endian":true}"#), "{listed}");
+    assert!(place.fails(&["tensor", "get", &array]).contains("format npy"));
+    let column = place.run(&["tensor", "get", &array, "--slice=:,0", "-o", "-"]);
+    assert_eq!(column.stdout, [1_f64, 3.0].map(f64::to_le_bytes).concat());
+    assert!(place.ok(&["tensor", "get", &array, "--format=npy"]).ends_with(".npy (F64 [2,2])"));
+}
+
 #[test]
 fn tensors_are_listed_saved_and_summed_up_with_a_daemon_and_without() {
     let place = Place::new();

@@ -185,7 +185,7 @@ impl TensorFile {
             ([name], _) => self.catalogue.get(name),
             ([], [only]) => Ok(only),
             ([], tensors) => Err(Error::invalid(format!(
-                "{} has {} tensors: say which, by name; /info lists them",
+                "{} has {} tensors: say which, by name; the list (/info, tensor ls) has their names",
                 self.path,
                 tensors.len()
             ))),
