@@ -45,6 +45,32 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 16] = [
+        Self::NotFound,
+        Self::Unresolvable,
+        Self::InvalidInput,
+        Self::Unsupported,
+        Self::TooLarge,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::RateLimited,
+        Self::Conflict,
+        Self::Gone,
+        Self::LegalReasons,
+        Self::Timeout,
+        Self::Unavailable,
+        Self::Corrupt,
+        Self::NoSpace,
+        Self::Internal,
+    ];
+
+    /// The kind with this [code](Self::code), for whoever is told of errors by a daemon.
+    #[must_use]
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
     /// The stable, lower-case code that appears in JSON error bodies and in metrics.
     #[must_use]
     pub fn code(self) -> &'static str {

@@ -203,3 +203,11 @@ proptest! {
         let _ = cid_from_bytes(&bytes);
     }
 }
+
+#[test]
+fn a_kind_of_error_is_known_by_its_code() {
+    for kind in ErrorKind::ALL {
+        assert_eq!(ErrorKind::from_code(kind.code()), Some(kind));
+    }
+    assert_eq!(ErrorKind::from_code("nonsense"), None);
+}

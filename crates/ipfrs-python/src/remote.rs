@@ -1,0 +1,165 @@
+//! A daemon, asked over HTTP: the RPC of Kubo where it has what is needed, the native API for batches and tensors.
+//!
+//! Connections are kept and shared by all threads; none waits for another. Blocks are verified when they come.
+
+mod answer;
+mod blocks;
+mod failure;
+mod files;
+mod http;
+mod multipart;
+mod patience;
+mod repo;
+mod sized;
+mod tensors;
+mod upload;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::RwLock;
+
+use crate::backing::{
+    AddOptions, Added, Backing, BlockOptions, Content, Entry, Facts, Pieces, PinEntry, Progress, Stat, TensorBytes,
+    TensorList,
+};
+use blocks::BatchLimit;
+use http::Http;
+
+/// A daemon at a URL.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    /// `None` once it is closed: connections end with the last call that uses them.
+    http: RwLock<Option<Arc<Http>>>,
+    limit: BatchLimit,
+}
+
+impl Remote {
+    /// The daemon at `url`, which may have a prefix of paths. `token` is sent with every request, as `Authorization: Bearer`;
+    /// `timeout` is the longest time in seconds that the daemon may send nothing, without which there is no limit. Nothing
+    /// is asked of it yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no URL, no token and no timeout.
+    pub(crate) fn new(url: &str, token: Option<&str>, timeout: Option<f64>) -> Result<Self> {
+        let http = Arc::new(Http::new(url, token, timeout)?);
+        Ok(Self { http: RwLock::new(Some(http)), limit: BatchLimit::new() })
+    }
+
+    fn http(&self) -> Result<Arc<Http>> {
+        let closed = || Error::new(ErrorKind::Conflict, "the client is closed: make another one");
+        self.http.read().clone().ok_or_else(closed)
+    }
+}
+
+#[async_trait]
+impl Backing for Remote {
+    /// A connection is made when something is asked.
+    async fn open(&self) -> Result<()> {
+        Ok(())
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.http.write().take();
+        Ok(())
+    }
+
+    async fn version(&self) -> Result<String> {
+        repo::version(&*self.http()?).await
+    }
+
+    async fn stats(&self) -> Result<Facts> {
+        repo::stats(&*self.http()?).await
+    }
+
+    async fn put(&self, data: Bytes, options: BlockOptions) -> Result<String> {
+        blocks::put(&*self.http()?, data, &options).await
+    }
+
+    async fn put_many(&self, blocks: Vec<Bytes>, options: BlockOptions) -> Result<Vec<String>> {
+        blocks::put_many(&*self.http()?, blocks, &options).await
+    }
+
+    async fn get(&self, cid: String) -> Result<Bytes> {
+        blocks::get(&*self.http()?, &cid).await
+    }
+
+    async fn get_many(&self, cids: Vec<String>) -> Result<Vec<Option<Bytes>>> {
+        blocks::get_many(&*self.http()?, &self.limit, &cids).await
+    }
+
+    async fn has_many(&self, cids: Vec<String>) -> Result<Vec<bool>> {
+        blocks::has_many(&*self.http()?, &self.limit, &cids).await
+    }
+
+    async fn size(&self, cid: String) -> Result<u64> {
+        blocks::size(&*self.http()?, &cid).await
+    }
+
+    async fn remove(&self, cids: Vec<String>, force: bool) -> Result<()> {
+        blocks::remove(&*self.http()?, &cids, force).await
+    }
+
+    async fn add(&self, content: Pieces, options: AddOptions) -> Result<Added> {
+        upload::add(&*self.http()?, content, &options).await
+    }
+
+    async fn add_path(&self, path: PathBuf, options: AddOptions, progress: Option<Progress>) -> Result<Added> {
+        upload::add_path(&*self.http()?, path, &options, progress).await
+    }
+
+    async fn read(&self, path: String, offset: u64, length: Option<u64>) -> Result<Content> {
+        files::read(&self.http()?, path, offset, length).await
+    }
+
+    async fn list(&self, path: String) -> Result<Vec<Entry>> {
+        files::list(&*self.http()?, &path).await
+    }
+
+    async fn stat(&self, path: String) -> Result<Stat> {
+        files::stat(&*self.http()?, &path).await
+    }
+
+    async fn resolve(&self, path: String) -> Result<String> {
+        files::resolve(&*self.http()?, &path).await
+    }
+
+    async fn pin(&self, path: String, recursive: bool, name: Option<String>) -> Result<String> {
+        repo::pin(&*self.http()?, &path, recursive, name).await
+    }
+
+    async fn unpin(&self, path: String, recursive: bool) -> Result<()> {
+        repo::unpin(&*self.http()?, &path, recursive).await
+    }
+
+    async fn pins(&self) -> Result<Vec<PinEntry>> {
+        repo::pins(&*self.http()?).await
+    }
+
+    async fn export_car(&self, path: String) -> Result<Pieces> {
+        repo::export_car(&*self.http()?, &path).await
+    }
+
+    async fn import_car(&self, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
+        repo::import_car(&*self.http()?, car, pin_roots).await
+    }
+
+    async fn collect(&self, force: bool) -> Result<(u64, u64)> {
+        repo::collect(&*self.http()?, force).await
+    }
+
+    async fn tensors(&self, path: String) -> Result<TensorList> {
+        tensors::list(&*self.http()?, &path).await
+    }
+
+    async fn tensor(&self, path: String, name: String, slice: String) -> Result<TensorBytes> {
+        tensors::tensor(&*self.http()?, &path, &name, &slice).await
+    }
+
+    async fn tensor_stats(&self, path: String, name: String) -> Result<Facts> {
+        tensors::stats(&*self.http()?, &path, &name).await
+    }
+}

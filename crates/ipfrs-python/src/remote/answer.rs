@@ -1,0 +1,177 @@
+//! Answers: their bytes, their lines, and whether they are whole.
+
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures::stream::{self, BoxStream, StreamExt};
+use http_body_util::BodyExt;
+use ipfrs_core::{Error, Result};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap};
+use reqwest::{Body, Response, StatusCode};
+use serde::de::DeserializeOwned;
+
+use super::failure;
+use super::patience::{Patience, Sending};
+
+/// Most bytes of a line, and of a document.
+const MAX_WHOLE_BYTES: usize = 64 * 1024 * 1024;
+
+/// Most bytes of a failure that are read.
+const MAX_FAILURE_BYTES: usize = 64 * 1024;
+
+/// An answer whose head has come. Reading it to its end makes sure that it is whole.
+#[derive(Debug)]
+pub(super) struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Body,
+    /// Bytes that it has, where the daemon says so.
+    expected: Option<u64>,
+    seen: u64,
+    /// The beginning of a line whose end has not come.
+    line: BytesMut,
+    url: Arc<str>,
+    patience: Patience,
+    /// The body of the request, which may still be on its way.
+    sending: Option<Sending>,
+}
+
+impl Answer {
+    pub(super) fn new(response: Response, url: Arc<str>, patience: Patience, sending: Option<Sending>) -> Self {
+        let (head, body) = http::Response::<Body>::from(response).into_parts();
+        let length = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()?.parse().ok());
+        let expected = length("x-content-length").or_else(|| length(CONTENT_LENGTH.as_str()));
+        let (status, headers) = (head.status, head.headers);
+        Self { status, headers, body, expected, seen: 0, line: BytesMut::new(), url, patience, sending }
+    }
+
+    /// How many bytes there are, where the daemon says so.
+    pub(super) fn expected(&self) -> Option<u64> {
+        self.expected
+    }
+
+    /// A header as text; empty where it is not there.
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    /// The next bytes, or `None` at the end of an answer that is whole.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
+        while let Some(frame) = self.patience.wait(&self.url, self.sending.as_ref(), self.body.frame()).await? {
+            let frame = frame.map_err(|e| failure::broken_off(&self.url, self.seen, &e))?;
+            match frame.into_data() {
+                Ok(data) => {
+                    self.seen += data.len() as u64;
+                    return Ok(Some(data));
+                }
+                Err(frame) => {
+                    if let Some(error) = frame.trailers_ref().and_then(failure::of_trailer) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        match self.expected {
+            Some(expected) if expected != self.seen => {
+                Err(failure::incomplete(&self.url, self.seen, &format!("it should have {expected}")))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// How many bytes have come.
+    pub(super) fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Its bytes as they come.
+    pub(super) fn pieces(self) -> BoxStream<'static, Result<Bytes>> {
+        stream::try_unfold(self, async |mut answer| Ok(answer.next().await?.map(|piece| (piece, answer)))).boxed()
+    }
+
+    /// All of its bytes, in memory of their own: at most `limit`.
+    pub(super) async fn whole(mut self, limit: usize) -> Result<Vec<u8>> {
+        let too_long = |url: &str| {
+            Error::corrupt(format!("{url} sent more than {limit} bytes where there cannot be so many: is it a daemon?"))
+        };
+        let expected = self.expected.map_or(Ok(0), usize::try_from).unwrap_or(usize::MAX);
+        if expected > limit {
+            return Err(too_long(&self.url));
+        }
+        let mut whole = Vec::with_capacity(expected);
+        while let Some(piece) = self.next().await? {
+            if whole.len() + piece.len() > limit {
+                return Err(too_long(&self.url));
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole)
+    }
+
+    /// The one JSON value that it has.
+    pub(super) async fn document<T: DeserializeOwned>(self) -> Result<T> {
+        let url = self.url.clone();
+        read(&url, &self.whole(MAX_WHOLE_BYTES).await?)
+    }
+
+    /// The JSON value of its next line. A line that reports a failure is that failure.
+    pub(super) async fn line<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = self.line[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.line.split_to(searched + at);
+                self.line.advance(1);
+                searched = 0;
+                if !line.trim_ascii().is_empty() {
+                    return self.value(&line).map(Some);
+                }
+                continue;
+            }
+            searched = self.line.len();
+            if searched > MAX_WHOLE_BYTES {
+                return Err(Error::corrupt(format!("{} sent a line of over {MAX_WHOLE_BYTES} bytes", self.url)));
+            }
+            match self.next().await? {
+                Some(piece) => self.line.extend_from_slice(&piece),
+                None => {
+                    let line = self.line.split();
+                    return if line.trim_ascii().is_empty() { Ok(None) } else { self.value(&line).map(Some) };
+                }
+            }
+        }
+    }
+
+    /// The JSON value of its last line, where there is any. The others are read as well, so that none of them is a failure.
+    pub(super) async fn last_line<T: DeserializeOwned>(mut self) -> Result<Option<T>> {
+        let mut last = None;
+        while let Some(line) = self.line().await? {
+            last = Some(line);
+        }
+        Ok(last)
+    }
+
+    fn value<T: DeserializeOwned>(&self, line: &[u8]) -> Result<T> {
+        match failure::of_line(line) {
+            Some(error) => Err(error),
+            None => read(&self.url, line),
+        }
+    }
+
+    /// The failure that it reports.
+    pub(super) async fn failure(mut self) -> Error {
+        let mut body = Vec::new();
+        while let Ok(Some(piece)) = self.next().await {
+            body.extend_from_slice(&piece);
+            if body.len() > MAX_FAILURE_BYTES {
+                break;
+            }
+        }
+        failure::of_answer(&self.url, self.status, &self.headers, &body)
+    }
+}
+
+fn read<T: DeserializeOwned>(url: &str, json: &[u8]) -> Result<T> {
+    serde_json::from_slice(json).map_err(|e| {
+        Error::corrupt(format!("the answer of {url} cannot be read ({e}): is it an ipfrs gateway?")).with_source(e)
+    })
+}

@@ -1,0 +1,260 @@
+//! Blocks: one by one, and many in one request.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use ipfrs_core::hash::{self, HashFunction};
+use ipfrs_core::limits::MAX_BLOCK_BYTES;
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, codec, parse_cid};
+use ipfrs_node::car::{self, CarLimits, CarReader};
+use serde::{Deserialize, Serialize};
+use tokio::task::{block_in_place, spawn_blocking};
+
+use super::answer::Answer;
+use super::http::{Call, Http};
+use super::sized::Sized;
+use crate::backing::BlockOptions;
+
+const CAR: &str = "application/vnd.ipld.car";
+const RAW: &str = "application/vnd.ipld.raw";
+const JSON: &str = "application/json";
+
+/// A block up to this size is hashed where it is; a larger one would hold up others.
+const INLINE_HASH_BYTES: usize = 32 * 1024;
+
+/// A smaller block gets memory of its own: as a part of what came with it, it would keep all of that.
+const OWN_MEMORY_BYTES: usize = 64 * 1024;
+
+/// Blocks that are named in one request, until a daemon says that these are too many: `batch.max_batch_size` as it is by
+/// default.
+const BATCH_BLOCKS: usize = 1_000;
+
+/// CIDs that fit a URL.
+const CIDS_PER_URL: usize = 400;
+
+/// How many blocks the daemon takes in one request.
+#[derive(Debug)]
+pub(super) struct BatchLimit(AtomicUsize);
+
+impl BatchLimit {
+    pub(super) fn new() -> Self {
+        Self(AtomicUsize::new(BATCH_BLOCKS))
+    }
+
+    fn now(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether fewer blocks may be taken where `count` were too many.
+    fn lower(&self, error: &Error, count: usize) -> bool {
+        let is_over = error.kind() == ErrorKind::TooLarge && count > 1;
+        if is_over {
+            self.0.fetch_min(count / 2, Ordering::Relaxed);
+        }
+        is_over
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct BlockStat {
+    key: String,
+    size: u64,
+}
+
+pub(super) async fn put(http: &Http, data: Bytes, options: &BlockOptions) -> Result<String> {
+    let call = Call::command("block/put").with("cid-codec", &options.codec).with("mhtype", &options.mhtype);
+    let call = call.with("pin", options.pin).sends(RAW, data)?;
+    Ok(http.send(call).await?.document::<BlockStat>().await?.key)
+}
+
+/// What is read of the answer to a batch that was stored.
+#[derive(Deserialize)]
+struct Put {
+    transaction_status: String,
+}
+
+/// One CAR, one request, one transaction.
+pub(super) async fn put_many(http: &Http, blocks: Vec<Bytes>, options: &BlockOptions) -> Result<Vec<String>> {
+    if blocks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (codec, hash) = (codec::parse(&options.codec)?, HashFunction::from_name(&options.mhtype)?);
+    let framed = spawn_blocking(move || frame(blocks, codec, hash)).await;
+    let (cids, body) = framed.map_err(|e| Error::internal("hashing the blocks failed").with_source(e))??;
+    let call = Call::post("/v1/block/batch/put").with("transaction_mode", "atomic").sends(CAR, body.into_body())?;
+    let status = http.send(call).await?.document::<Put>().await?.transaction_status;
+    if status != "committed" {
+        let what = format!("{} stored the blocks with the outcome {status:?}", http.shown());
+        return Err(Error::internal(format!("{what}, and not all of them as was asked")));
+    }
+    for cids in cids.chunks(CIDS_PER_URL).filter(|_| options.pin) {
+        let call = cids.iter().fold(Call::command("pin/add"), |call, cid| call.with("arg", cid));
+        http.send(call).await?.whole(usize::MAX).await?;
+    }
+    Ok(cids)
+}
+
+/// The CIDs of blocks, and the CAR that they are in.
+fn frame(blocks: Vec<Bytes>, codec: u64, hash: HashFunction) -> Result<(Vec<String>, Sized)> {
+    let (mut cids, mut body) = (Vec::with_capacity(blocks.len()), Sized::default());
+    body.push(car::header(&[]));
+    for data in blocks {
+        if data.len() > MAX_BLOCK_BYTES {
+            let (index, bytes) = (cids.len(), data.len());
+            let what = format!("blocks[{index}] has {bytes} bytes, over the limit of {MAX_BLOCK_BYTES} for a block");
+            return Err(Error::too_large(format!("{what}: add it as a file")));
+        }
+        let (cid, data) = Block::hash(1, codec, hash, data)?.into_parts();
+        car::frame(&cid, data).into_iter().for_each(|piece| body.push(piece));
+        cids.push(cid.to_string());
+    }
+    Ok((cids, body))
+}
+
+pub(super) async fn get(http: &Http, cid: &str) -> Result<Bytes> {
+    let wanted = parse_cid(cid)?;
+    let answer = http.send(Call::question("block/get").with("arg", cid)).await?;
+    let data = answer.whole(MAX_BLOCK_BYTES).await?;
+    let check = || hash::verify(&wanted, &data);
+    let checked = if data.len() <= INLINE_HASH_BYTES { check() } else { block_in_place(check) };
+    checked.map_err(|e| if is_of_bytes(&e) { wrong(http, &e) } else { e })?;
+    Ok(data.into())
+}
+
+/// Whether an error is about bytes that came, as opposed to their coming.
+fn is_of_bytes(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::InvalidInput)
+}
+
+/// Bytes that cannot be right, whatever was asked.
+fn wrong(http: &Http, error: &Error) -> Error {
+    Error::corrupt(format!("{} sent what was not asked for: {error}", http.shown()))
+}
+
+#[derive(Serialize)]
+struct CidList {
+    cids: Vec<String>,
+}
+
+/// Asks about the first of `cids`, as many as the daemon takes: gives the answer, and about how many it is.
+async fn ask(
+    http: &Http,
+    limit: &BatchLimit,
+    path: &str,
+    media_type: &'static str,
+    cids: &[Cid],
+) -> Result<(Answer, usize)> {
+    loop {
+        let count = cids.len().min(limit.now());
+        let list = CidList { cids: cids[..count].iter().map(ToString::to_string).collect() };
+        let body = serde_json::to_vec(&list).map_err(|e| Error::internal("CIDs are no JSON").with_source(e))?;
+        let call = Call::post(path).accepting(media_type).sends(JSON, body)?.repeatable();
+        match http.send(call).await {
+            Ok(answer) => return Ok((answer, count)),
+            Err(e) if limit.lower(&e, count) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn parse_all(cids: &[String]) -> Result<Vec<Cid>> {
+    cids.iter().map(|cid| parse_cid(cid)).collect()
+}
+
+pub(super) async fn get_many(http: &Http, limit: &BatchLimit, cids: &[String]) -> Result<Vec<Option<Bytes>>> {
+    let cids = parse_all(cids)?;
+    let (mut found, mut rest) = (Vec::with_capacity(cids.len()), &cids[..]);
+    while !rest.is_empty() {
+        let (answer, count) = ask(http, limit, "/v1/block/batch/get", CAR, rest).await?;
+        let (asked, later) = rest.split_at(count);
+        let blocks = read(answer, asked).await.map_err(|e| if is_of_bytes(&e) { wrong(http, &e) } else { e })?;
+        found.extend(blocks);
+        rest = later;
+    }
+    Ok(found)
+}
+
+/// Those of the blocks that were asked for which are in a CAR: it has them in the order in which they were asked for.
+async fn read(answer: Answer, asked: &[Cid]) -> Result<Vec<Option<Bytes>>> {
+    let mut blocks = CarReader::new(answer.pieces(), CarLimits::default());
+    blocks.header().await?;
+    let mut found = Vec::with_capacity(asked.len());
+    let mut next = blocks.next().await.transpose()?;
+    for cid in asked {
+        found.push(match next.take_if(|block| block.cid() == cid) {
+            Some(block) => {
+                next = blocks.next().await.transpose()?;
+                Some(own(block.into_parts().1))
+            }
+            None => None,
+        });
+    }
+    match next {
+        Some(block) => Err(Error::corrupt(format!("block {} out of turn", block.cid()))),
+        None => Ok(found),
+    }
+}
+
+/// A block in memory that it does not share, if it is a small one.
+fn own(data: Bytes) -> Bytes {
+    if data.len() < OWN_MEMORY_BYTES { Bytes::copy_from_slice(&data) } else { data }
+}
+
+#[derive(Deserialize)]
+struct Has {
+    results: Vec<HasResult>,
+}
+
+#[derive(Deserialize)]
+struct HasResult {
+    exists: bool,
+}
+
+pub(super) async fn has_many(http: &Http, limit: &BatchLimit, cids: &[String]) -> Result<Vec<bool>> {
+    let cids = parse_all(cids)?;
+    let (mut found, mut rest) = (Vec::with_capacity(cids.len()), &cids[..]);
+    while !rest.is_empty() {
+        let (answer, count) = ask(http, limit, "/v1/block/batch/has", JSON, rest).await?;
+        let results = answer.document::<Has>().await?.results;
+        if results.len() != count {
+            let answers = results.len();
+            return Err(wrong(http, &Error::corrupt(format!("{answers} answers to {count} questions"))));
+        }
+        found.extend(results.into_iter().map(|result| result.exists));
+        rest = &rest[count..];
+    }
+    Ok(found)
+}
+
+pub(super) async fn size(http: &Http, cid: &str) -> Result<u64> {
+    parse_cid(cid)?;
+    Ok(http.send(Call::question("block/stat").with("arg", cid)).await?.document::<BlockStat>().await?.size)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Removed {
+    hash: String,
+    error: Option<String>,
+    kind: Option<String>,
+}
+
+pub(super) async fn remove(http: &Http, cids: &[String], force: bool) -> Result<()> {
+    parse_all(cids)?;
+    for cids in cids.chunks(CIDS_PER_URL) {
+        let call = Call::command("block/rm").with("force", force).with("quiet", true).with_trailers();
+        let mut answer = http.send(cids.iter().fold(call, |call, cid| call.with("arg", cid))).await?;
+        let mut first = None;
+        while let Some(Removed { hash, error, kind }) = answer.line().await? {
+            let kind = kind.as_deref().and_then(ErrorKind::from_code).unwrap_or(ErrorKind::Internal);
+            let error = error.map(|error| Error::new(kind, format!("cannot remove {hash}: {error}")));
+            first = first.or(error);
+        }
+        if let Some(error) = first {
+            return Err(error);
+        }
+    }
+    Ok(())
+}

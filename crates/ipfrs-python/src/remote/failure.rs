@@ -1,0 +1,146 @@
+//! What went wrong, in the kinds that a node in the process reports.
+
+use std::error::Error as StdError;
+
+use ipfrs_core::{Error, ErrorKind};
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, LOCATION};
+use serde::Deserialize;
+
+/// With these words the RPC names a missing block to clients of Kubo. The message says so before.
+const MISSING: &str = ": ipld: could not find ";
+
+/// Most bytes of a text that is no JSON that are shown.
+const MAX_TEXT_BYTES: usize = 1_024;
+
+/// What the RPC and the native API say of a failure.
+#[derive(Deserialize)]
+struct Told {
+    #[serde(rename = "Message", alias = "detail")]
+    message: String,
+    #[serde(rename = "Kind", alias = "code")]
+    kind: Option<String>,
+}
+
+impl Told {
+    fn into_error(self) -> Error {
+        let kind = self.kind.as_deref().map(kind_of_code);
+        of_message(kind, self.message)
+    }
+}
+
+/// A failure of a kind that may be told; else it is known by its words, as clients of Kubo know it.
+fn of_message(kind: Option<ErrorKind>, message: String) -> Error {
+    let missing = message.find(MISSING);
+    let kind = kind.unwrap_or(if missing.is_some() { ErrorKind::NotFound } else { ErrorKind::Internal });
+    match missing {
+        Some(at) => Error::new(kind, &message[..at]),
+        None => Error::new(kind, message),
+    }
+}
+
+/// Some codes are known to HTTP only.
+fn kind_of_code(code: &str) -> ErrorKind {
+    ErrorKind::from_code(code).unwrap_or(match code {
+        "method_not_allowed" => ErrorKind::Unsupported,
+        "precondition_failed" | "range_not_satisfiable" | "unsupported_media_type" => ErrorKind::InvalidInput,
+        _ => ErrorKind::Internal,
+    })
+}
+
+/// The failure that the last line of a stream reports, if it is one.
+pub(super) fn of_line(line: &[u8]) -> Option<Error> {
+    // No other object begins like this.
+    let is_failure = line.starts_with(b"{\"Message\":");
+    is_failure.then(|| serde_json::from_slice::<Told>(line).ok()).flatten().map(Told::into_error)
+}
+
+/// The failure that the trailer of a stream reports.
+pub(super) fn of_trailer(trailers: &HeaderMap) -> Option<Error> {
+    let told = trailers.get("x-stream-error").filter(|told| !told.is_empty())?;
+    Some(of_message(None, String::from_utf8_lossy(told.as_bytes()).into_owned()))
+}
+
+/// The failure that an answer reports.
+pub(super) fn of_answer(url: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+    if let Ok(told) = serde_json::from_slice::<Told>(body) {
+        return told.into_error();
+    }
+    if let (true, Some(location)) = (status.is_redirection(), headers.get(LOCATION)) {
+        let location = String::from_utf8_lossy(location.as_bytes());
+        return Error::invalid(format!(
+            "{url} sends its visitors to {location}: give the URL that leads to the daemon"
+        ));
+    }
+    let text = String::from_utf8_lossy(&body[..body.len().min(MAX_TEXT_BYTES)]);
+    let reason = match text.trim() {
+        "" => status.to_string(),
+        text => format!("{status}: {text}"),
+    };
+    match status {
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Error::unsupported(format!(
+            "{url} does not offer what was asked of it ({reason}): is it an ipfrs gateway, of this version?"
+        )),
+        _ => Error::new(kind_of_status(status), format!("{url} answered {reason}")),
+    }
+}
+
+fn kind_of_status(status: StatusCode) -> ErrorKind {
+    match status.as_u16() {
+        401 | 407 => ErrorKind::Unauthenticated,
+        403 => ErrorKind::Forbidden,
+        408 | 504 => ErrorKind::Timeout,
+        409 => ErrorKind::Conflict,
+        410 => ErrorKind::Gone,
+        413 | 414 => ErrorKind::TooLarge,
+        429 => ErrorKind::RateLimited,
+        451 => ErrorKind::LegalReasons,
+        501 => ErrorKind::Unsupported,
+        502 | 503 => ErrorKind::Unavailable,
+        507 => ErrorKind::NoSpace,
+        400..=499 => ErrorKind::InvalidInput,
+        _ => ErrorKind::Internal,
+    }
+}
+
+/// Why no answer came.
+pub(super) fn unanswered(url: &str, error: &reqwest::Error) -> Error {
+    let cause = root(error);
+    let message = match error.is_connect() {
+        true => format!(
+            "no daemon answers at {url} ({cause}): is it running (`ipfrs-cli gateway start`), and is the URL right?"
+        ),
+        false => format!("the connection to {url} broke off before the answer ({cause}): does the daemon still run?"),
+    };
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+/// Why an answer ended before its end.
+pub(super) fn broken_off(url: &str, seen: u64, error: &reqwest::Error) -> Error {
+    incomplete(url, seen, &root(error))
+}
+
+/// An answer that is shorter than it should be.
+pub(super) fn incomplete(url: &str, seen: u64, why: &str) -> Error {
+    let what = format!("the answer of {url} broke off after {seen} bytes ({why})");
+    Error::new(ErrorKind::Unavailable, format!("{what}: the daemon's log may say more"))
+}
+
+/// Whether a request failed because the daemon had closed the connection that it was sent on.
+pub(super) fn is_of_idle_connection(error: &reqwest::Error) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    let is_closed = |cause: &(dyn StdError + 'static)| {
+        let io = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let is_cut = cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_incomplete_message);
+        is_cut || matches!(io, Some(BrokenPipe | ConnectionAborted | ConnectionReset))
+    };
+    !error.is_connect() && !error.is_timeout() && chain(error).any(is_closed)
+}
+
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+fn root(error: &(dyn StdError + 'static)) -> String {
+    chain(error).last().map(ToString::to_string).unwrap_or_default()
+}

@@ -1,0 +1,184 @@
+//! Files and directories: their bytes, their entries, and what paths lead to.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream;
+use ipfrs_core::{Error, ErrorKind, Result};
+use serde::Deserialize;
+
+use super::answer::Answer;
+use super::failure;
+use super::http::{Call, Http};
+use crate::backing::{Content, Entry, Stat};
+
+/// `length` bytes of a file from `offset`, as they come.
+pub(super) async fn read(http: &Arc<Http>, path: String, offset: u64, length: Option<u64>) -> Result<Content> {
+    let call = Call::question("cat").with("arg", &path).with_some("offset", Some(offset).filter(|offset| *offset > 0));
+    let answer = http.send(call.with_some("length", length)).await?;
+    let Some(size) = answer.expected() else {
+        return Err(failure::incomplete(http.shown(), 0, "it does not say how long the file is"));
+    };
+    let reading = Reading { http: http.clone(), path, offset, answer };
+    let pieces = stream::try_unfold(reading, async |mut reading| match reading.answer.next().await {
+        Ok(piece) => Ok(piece.map(|piece| (piece, reading))),
+        Err(error) => Err(reading.reason(error).await),
+    });
+    Ok(Content { size, pieces: pieces.boxed() })
+}
+
+/// A file on its way.
+struct Reading {
+    http: Arc<Http>,
+    path: String,
+    offset: u64,
+    answer: Answer,
+}
+
+impl Reading {
+    /// Why the answer broke off: its length was in its head, so that there was no place for a reason. Whoever asks for
+    /// the bytes that come next is told.
+    async fn reason(&self, broken: Error) -> Error {
+        if broken.kind() != ErrorKind::Unavailable {
+            return broken;
+        }
+        let next = self.offset.saturating_add(self.answer.seen());
+        let call = Call::question("cat").with("arg", &self.path).with("offset", next).with("length", 1);
+        match self.http.send(call).await {
+            Err(reason) if reason.kind() != ErrorKind::Unavailable => reason,
+            Ok(_) | Err(_) => broken,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Objects {
+    objects: Vec<Object>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Object {
+    links: Vec<Link>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Link {
+    name: String,
+    hash: String,
+    size: u64,
+    #[serde(rename = "Type")]
+    kind: u8,
+}
+
+/// The entries of a directory, in its order.
+pub(super) async fn list(http: &Http, path: &str) -> Result<Vec<Entry>> {
+    let call = Call::question("ls").with("arg", path).with("stream", true).with_trailers();
+    let (mut answer, mut entries) = (http.send(call).await?, Vec::new());
+    while let Some(Objects { objects }) = answer.line().await? {
+        entries.extend(objects.into_iter().flat_map(|object| object.links).map(|link| Entry {
+            name: link.name,
+            cid: link.hash,
+            // The number of the UnixFS `DataType`.
+            kind: match link.kind {
+                1 => "directory",
+                2 => "file",
+                4 => "symlink",
+                _ => "node",
+            },
+            size: link.size,
+        }));
+    }
+    // The parts of a file are listed as well, without names; there may be none.
+    if entries.iter().all(|entry| entry.name.is_empty()) && matches!(stat(http, path).await?.kind, "file" | "symlink") {
+        return Err(Error::invalid(format!("{path} is no directory: read it, or ask for its stat")));
+    }
+    Ok(entries)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct FileStat {
+    hash: String,
+    size: u64,
+    blocks: u64,
+    #[serde(rename = "Type")]
+    kind: String,
+    mode: Option<String>,
+    mtime: Option<i64>,
+    mtime_nsecs: Option<u32>,
+}
+
+pub(super) async fn stat(http: &Http, path: &str) -> Result<Stat> {
+    let stat = match http.send(Call::question("files/stat").with("arg", rooted(path))).await {
+        Ok(answer) => answer.document::<FileStat>().await?,
+        Err(e) if e.kind() == ErrorKind::Unsupported => return stat_of_node(http, path).await,
+        Err(e) => return Err(e),
+    };
+    let seconds = |seconds: i64| {
+        #[expect(clippy::cast_precision_loss, reason = "Python's times are of this kind")]
+        let seconds = seconds as f64;
+        seconds + f64::from(stat.mtime_nsecs.unwrap_or(0)) / 1e9
+    };
+    Ok(Stat {
+        cid: stat.hash,
+        kind: match stat.kind.as_str() {
+            "file" => "file",
+            "directory" => "directory",
+            "symlink" => "symlink",
+            _ => "node",
+        },
+        size: stat.size,
+        blocks: Some(stat.blocks),
+        mode: stat.mode.as_deref().and_then(|mode| u32::from_str_radix(mode, 8).ok()).map(unix_mode),
+        mtime: stat.mtime.map(seconds),
+    })
+}
+
+/// The command takes no paths that begin with a CID.
+fn rooted(path: &str) -> String {
+    let is_rooted = path.starts_with('/') || path.starts_with("ipfs://") || path.starts_with("ipns://");
+    if is_rooted { path.to_owned() } else { format!("/ipfs/{path}") }
+}
+
+/// Go's places for the set-user-ID, set-group-ID and sticky bits, beside those of Unix.
+pub(super) const SPECIAL_BITS: [(u32, u32); 3] = [(0o4000, 1 << 23), (0o2000, 1 << 22), (0o1000, 1 << 20)];
+
+fn unix_mode(go: u32) -> u32 {
+    let special: u32 = SPECIAL_BITS.iter().filter(|(_, bit)| go & bit != 0).map(|(unix, _)| unix).sum();
+    go & 0o777 | special
+}
+
+/// What is neither a file nor a directory is a block.
+async fn stat_of_node(http: &Http, path: &str) -> Result<Stat> {
+    let cid = resolve(http, path).await?;
+    let size = super::blocks::size(http, &cid).await?;
+    Ok(Stat { cid, kind: "node", size, blocks: None, mode: None, mtime: None })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Resolved {
+    cid: CidLink,
+    rem_path: String,
+}
+
+pub(super) async fn resolve(http: &Http, path: &str) -> Result<String> {
+    let Resolved { cid, rem_path } =
+        http.send(Call::question("dag/resolve").with("arg", path)).await?.document().await?;
+    match rem_path.trim_start_matches('/') {
+        "" => Ok(cid.cid),
+        within => {
+            Err(Error::unsupported(format!("{path} leads to {within:?} within block {}: ask for the block", cid.cid)))
+        }
+    }
+}
+
+/// A content ID as dag-json writes links: `{"/":cid}`.
+#[derive(Debug, Deserialize)]
+pub(super) struct CidLink {
+    #[serde(rename = "/")]
+    pub(super) cid: String,
+}

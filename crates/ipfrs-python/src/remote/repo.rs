@@ -1,0 +1,126 @@
+//! Pins, CARs, garbage, and the daemon itself.
+
+use ipfrs_core::{Error, Result};
+use reqwest::Body;
+use serde::Deserialize;
+
+use super::files::CidLink;
+use super::http::{Call, Http};
+use super::patience::Sending;
+use super::upload::watched;
+use crate::backing::{Fact, Facts, Pieces, PinEntry};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Pins {
+    pins: Vec<String>,
+}
+
+pub(super) async fn pin(http: &Http, path: &str, recursive: bool, name: Option<String>) -> Result<String> {
+    let call = Call::command("pin/add").with("arg", path).with("recursive", recursive).with_some("name", name);
+    let pins = http.send(call).await?.document::<Pins>().await?.pins;
+    pins.into_iter().next().ok_or_else(|| Error::corrupt(format!("{} does not say what it pinned", http.shown())))
+}
+
+pub(super) async fn unpin(http: &Http, path: &str, recursive: bool) -> Result<()> {
+    let call = Call::command("pin/rm").with("arg", path).with("recursive", recursive);
+    http.send(call).await?.document::<Pins>().await.map(drop)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct PinLine {
+    cid: String,
+    #[serde(default)]
+    name: String,
+}
+
+/// Recursive pins, then direct ones: asking for both in one request would give the indirect ones as well.
+pub(super) async fn pins(http: &Http) -> Result<Vec<PinEntry>> {
+    let mut pins = Vec::new();
+    for kind in ["recursive", "direct"] {
+        let call = Call::question("pin/ls").with("type", kind).with("names", true).with("stream", true);
+        let mut answer = http.send(call.with_trailers()).await?;
+        while let Some(PinLine { cid, name }) = answer.line().await? {
+            pins.push(PinEntry { cid, kind, name });
+        }
+    }
+    Ok(pins)
+}
+
+pub(super) async fn export_car(http: &Http, path: &str) -> Result<Pieces> {
+    Ok(http.send(Call::question("dag/export").with("arg", path).with_trailers()).await?.pieces())
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Imported {
+    root: Root,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Root {
+    cid: CidLink,
+    pin_error_msg: String,
+}
+
+pub(super) async fn import_car(http: &Http, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
+    let sending = Sending::default();
+    let body = Body::wrap_stream(watched(car, sending.clone()));
+    let call = Call::command("dag/import").with("pin-roots", pin_roots).with_trailers();
+    let call = call.streams("application/vnd.ipld.car", body, sending.clone())?;
+    let (mut answer, mut roots) = (http.send(call).await.map_err(|e| sending.explain(e))?, Vec::new());
+    while let Some(Imported { root }) = answer.line().await? {
+        if !root.pin_error_msg.is_empty() {
+            let what = format!("the CAR is stored, but {} could not be pinned: {}", root.cid.cid, root.pin_error_msg);
+            return Err(Error::not_found(what));
+        }
+        roots.push(root.cid.cid);
+    }
+    Ok(roots)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Collected {
+    removed_blocks: Option<u64>,
+    removed_bytes: Option<u64>,
+}
+
+/// Blocks that are gone, and the bytes that they had.
+pub(super) async fn collect(http: &Http, force: bool) -> Result<(u64, u64)> {
+    let call = Call::command("repo/gc").with("silent", true).with("progress", true).with("force", force);
+    let summary = http.send(call.with_trailers()).await?.last_line::<Collected>().await?;
+    match summary {
+        Some(Collected { removed_blocks: Some(blocks), removed_bytes: Some(bytes) }) => Ok((blocks, bytes)),
+        _ => Err(Error::corrupt(format!("{} does not say what it collected", http.shown()))),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Version {
+    version: String,
+}
+
+pub(super) async fn version(http: &Http) -> Result<String> {
+    Ok(http.send(Call::question("version")).await?.document::<Version>().await?.version)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct RepoStat {
+    repo_size: u64,
+    num_objects: u64,
+    repo_path: String,
+}
+
+pub(super) async fn stats(http: &Http) -> Result<Facts> {
+    let stat: RepoStat = http.send(Call::question("repo/stat")).await?.document().await?;
+    Ok(vec![
+        ("blocks", Fact::Int(stat.num_objects)),
+        ("bytes", Fact::Int(stat.repo_size)),
+        ("repo", Fact::Text(stat.repo_path)),
+    ])
+}

@@ -1,0 +1,113 @@
+//! Tensors within files.
+
+use std::collections::BTreeMap;
+
+use ipfrs_core::{Error, Result};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+
+use super::http::{Call, Http};
+use crate::backing::{Content, Fact, Facts, TensorBytes, TensorEntry, TensorList};
+
+/// What a segment of a path has as it is (RFC 3986, "unreserved").
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The route of a file's tensors. It takes the path as the gateway's URLs have it.
+fn route(path: &str) -> Call {
+    let (root, rest) = ["/ipns/", "ipns://"]
+        .iter()
+        .find_map(|prefix| Some(("ipns/", path.strip_prefix(prefix)?)))
+        .or_else(|| ["/ipfs/", "/ipld/", "ipfs://"].iter().find_map(|prefix| Some(("", path.strip_prefix(prefix)?))))
+        .unwrap_or(("", path));
+    let segments: Vec<_> = rest.split('/').map(|name| utf8_percent_encode(name, ESCAPED).to_string()).collect();
+    Call::get(format!("/v1/tensor/{root}{}", segments.join("/")))
+}
+
+#[derive(Deserialize)]
+struct Info {
+    cid: String,
+    format: String,
+    metadata: Option<BTreeMap<String, String>>,
+    tensors: Vec<InfoOfOne>,
+}
+
+#[derive(Deserialize)]
+struct InfoOfOne {
+    name: String,
+    dtype: String,
+    shape: Vec<u64>,
+    size_bytes: u64,
+    offset: u64,
+}
+
+pub(super) async fn list(http: &Http, path: &str) -> Result<TensorList> {
+    let info: Info = http.send(route(path).with("info", "")).await?.document().await?;
+    let tensors = info.tensors.into_iter().map(|tensor| TensorEntry {
+        name: tensor.name,
+        dtype: tensor.dtype,
+        shape: tensor.shape,
+        bytes: tensor.size_bytes,
+        offset: tensor.offset,
+    });
+    Ok(TensorList {
+        cid: info.cid,
+        format: info.format,
+        metadata: info.metadata.unwrap_or_default().into_iter().collect(),
+        tensors: tensors.collect(),
+    })
+}
+
+pub(super) async fn tensor(http: &Http, path: &str, name: &str, slice: &str) -> Result<TensorBytes> {
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let call = route(path).with_some("name", given(name)).with_some("slice", given(slice)).with("format", "raw");
+    let answer = http.send(call).await?;
+    let (dtype, shape) = (answer.header("x-tensor-dtype").to_owned(), answer.header("x-tensor-shape"));
+    let shape: Option<Vec<u64>> =
+        shape.split(',').filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect();
+    match (dtype.is_empty(), shape, answer.expected()) {
+        (false, Some(shape), Some(size)) => {
+            Ok(TensorBytes { dtype, shape, content: Content { size, pieces: answer.pieces() } })
+        }
+        _ => Err(Error::corrupt(format!("{} does not say of which type and shape the tensor is", http.shown()))),
+    }
+}
+
+#[derive(Deserialize)]
+struct Stats {
+    tensors: Vec<StatsOfOne>,
+}
+
+#[derive(Deserialize)]
+struct StatsOfOne {
+    count: u64,
+    nan: u64,
+    inf: u64,
+    zero: u64,
+    min: Option<f64>,
+    max: Option<f64>,
+    mean: Option<f64>,
+    std: Option<f64>,
+}
+
+pub(super) async fn stats(http: &Http, path: &str, name: &str) -> Result<Facts> {
+    // Without a name, the daemon would go through all the tensors of a file.
+    if name.is_empty() && list(http, path).await?.tensors.len() != 1 {
+        return Err(Error::invalid(format!("{path} has several tensors: say which, by name")));
+    }
+    let call = route(path).with("stats", "").with_some("name", Some(name).filter(|name| !name.is_empty()));
+    let tensors = http.send(call).await?.document::<Stats>().await?.tensors;
+    let Ok([one]) = <[StatsOfOne; 1]>::try_from(tensors) else {
+        return Err(Error::corrupt(format!("{} does not sum up one tensor as was asked", http.shown())));
+    };
+    let float = |value: Option<f64>| value.map_or(Fact::None, Fact::Float);
+    Ok(vec![
+        ("count", Fact::Int(one.count)),
+        ("nan", Fact::Int(one.nan)),
+        ("infinite", Fact::Int(one.inf)),
+        ("zero", Fact::Int(one.zero)),
+        ("min", float(one.min)),
+        ("max", float(one.max)),
+        ("mean", float(one.mean)),
+        ("std", float(one.std)),
+    ])
+}
