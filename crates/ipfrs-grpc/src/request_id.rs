@@ -11,13 +11,16 @@ tokio::task_local! {
     static CURRENT: HeaderValue;
 }
 
-/// The client's ID for its request, or a new one.
+/// The client's ID for its request, or a new one. HTTP/2 keeps it out of the table of headers that a connection has seen, from
+/// which each would drive out another that comes again.
 pub(crate) fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
-    if let Some(id) = headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes())) {
-        return id.clone();
-    }
-    // Hexadecimal digits are always a valid header value.
-    HeaderValue::try_from(ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-"))
+    let mut id = match headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes())) {
+        Some(id) => id.clone(),
+        // Hexadecimal digits are always a valid header value.
+        None => HeaderValue::try_from(ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-")),
+    };
+    id.set_sensitive(true);
+    id
 }
 
 /// Runs `work` as a part of answering the request `id`.

@@ -18,13 +18,16 @@ pub(crate) fn operation_id(headers: &HeaderMap) -> Result<Option<OperationId>> {
     headers.get(X_OPERATION_ID).map(|id| id.to_str().unwrap_or_default().parse()).transpose()
 }
 
-/// The client's ID for its request, or a new one.
+/// The client's ID for its request, or a new one. HTTP/2 keeps it out of the table of headers that a connection has seen, from
+/// which each would drive out another that comes again.
 pub(crate) fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
-    if let Some(id) = headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes())) {
-        return id.clone();
-    }
-    // Hexadecimal digits are always a valid header value.
-    HeaderValue::try_from(ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-"))
+    let mut id = match headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes())) {
+        Some(id) => id.clone(),
+        // Hexadecimal digits are always a valid header value.
+        None => HeaderValue::try_from(ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-")),
+    };
+    id.set_sensitive(true);
+    id
 }
 
 /// The ID of the request being answered, for handlers that put it into a body.
