@@ -25,10 +25,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyMemoryView, PyType};
 
+use crate::attached;
 use crate::backing::Pieces;
 use crate::error::invalid;
 use crate::run::{Mode, breathe};
-use crate::runtime::{is_forked, runtime};
+use crate::runtime::is_forked;
 
 /// Bytes that are copied of a borrowed buffer at a time.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -290,23 +291,20 @@ struct Unreleased(Box<RawBuffer>);
 unsafe impl Send for Unreleased {}
 
 impl Unreleased {
-    fn release(mut self) {
-        // Where Python is ending there is nobody to give it back to.
-        let _ = Python::try_attach(|_| {
-            // SAFETY: the GIL is held, and the view was filled by PyObject_GetBuffer and is released this one time.
-            unsafe { PyBuffer_Release(&raw mut *self.0) }
-        });
+    fn release(mut self, _: Python<'_>) {
+        // SAFETY: the GIL is held, and the view was filled by PyObject_GetBuffer and is released this one time.
+        unsafe { PyBuffer_Release(&raw mut *self.0) }
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
         let Some(view) = self.view.take().map(Unreleased) else { return };
-        match (self.mode, runtime()) {
-            _ if is_forked() => std::mem::forget(view),
-            // Waiting for the GIL would hold up a worker of the runtime.
-            (Mode::Asynchronous, Ok(runtime)) => drop(runtime.spawn_blocking(move || view.release())),
-            _ => view.release(),
+        match self.mode {
+            _ if is_forked() => {}
+            Mode::Asynchronous => attached::send(move |py| view.release(py)),
+            // On the thread that borrowed it. Where Python is ending there is nobody to give it back to.
+            Mode::Blocking => drop(Python::try_attach(|py| view.release(py))),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The native part of `import ipfrs`: the [node](local) in the process, a client of a daemon, and what brings their bytes
 //! to Python and back without copies.
 
+mod attached;
+mod awaitable;
 mod backend;
 mod backing;
 mod buffer;
@@ -34,6 +36,22 @@ mod native {
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "the name that Python looks for")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// At the end of the interpreter, nobody of ours is within it.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let end = wrap_pyfunction!(_end, module)?;
+        module.py().import("atexit")?.call_method1("register", (end,)).map(drop)
+    }
+
+    #[pyfunction]
+    fn _end(py: Python<'_>) -> PyResult<()> {
+        let closed = close_all(py);
+        if !is_forked() {
+            crate::attached::end(py);
+        }
+        closed
+    }
 
     /// From now on everything raises `ForkedError`: this is the child of a process that had imported the module.
     #[pyfunction]

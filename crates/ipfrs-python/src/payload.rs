@@ -6,6 +6,7 @@ use ipfrs_core::{Error, Result};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyTuple};
 
+use crate::attached;
 use crate::backing::{Added, Content, Entry, Fact, Facts, PinEntry, Stat, TensorList};
 use crate::buffer::{Borrowed, NewBytes, View};
 use crate::error::Outcome;
@@ -21,11 +22,7 @@ async fn with_python<T: Send + 'static>(
 ) -> Outcome<T> {
     match mode {
         Mode::Blocking => Ok(Python::attach(work)?),
-        // Waiting for the GIL would hold up a worker of the runtime.
-        Mode::Asynchronous => {
-            let done = tokio::task::spawn_blocking(|| Python::attach(work)).await;
-            Ok(done.map_err(|e| Error::internal("Python is ending").with_source(e))??)
-        }
+        Mode::Asynchronous => Ok(attached::call(work).await??),
     }
 }
 

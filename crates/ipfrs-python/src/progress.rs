@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, intern};
 use tokio::sync::oneshot;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use crate::attached;
+use crate::awaitable::running_loop;
 use crate::backing::Progress;
 use crate::error::Outcome;
 use crate::run::{Mode, Periodic, run, wait};
@@ -39,7 +40,7 @@ where
             done.into_bound_py_any(py)
         }
         Mode::Asynchronous => {
-            let event_loop = pyo3_async_runtimes::get_running_loop(py)?.unbind();
+            let event_loop = running_loop(py)?.unbind();
             let told = Told { places: Arc::new((event_loop, callback)) };
             run(py, mode, async move {
                 let mut work = std::pin::pin!(work);
@@ -80,15 +81,12 @@ impl Told {
         let (sender, receiver) = oneshot::channel();
         let (done, total) = progress.now();
         let places = Arc::clone(&self.places);
-        // Waiting for the GIL would hold up a worker of the runtime.
-        let scheduled = spawn_blocking(move || {
-            Python::attach(|py| {
-                let (event_loop, callback) = &*places;
-                let call = Call { callback: callback.clone_ref(py), done, total, raised: Mutex::new(Some(sender)) };
-                event_loop.call_method1(py, "call_soon_threadsafe", (call,)).map(drop)
-            })
-        });
-        scheduled.await.map_err(|e| ipfrs_core::Error::internal("Python is ending").with_source(e))??;
+        let schedule = move |py: Python<'_>| {
+            let (event_loop, callback) = &*places;
+            let call = Call { callback: callback.clone_ref(py), done, total, raised: Mutex::new(Some(sender)) };
+            event_loop.call_method1(py, intern!(py, "call_soon_threadsafe"), (call,)).map(drop)
+        };
+        attached::call(schedule).await??;
         // A loop that ends without having called drops the sender: then nobody waits for the work either.
         Ok(receiver.await.unwrap_or(Ok(()))?)
     }

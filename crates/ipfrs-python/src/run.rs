@@ -12,6 +12,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use crate::awaitable::awaitable;
 use crate::error::{Failure, Outcome};
 use crate::runtime::{is_forked, runtime};
 
@@ -26,22 +27,6 @@ const BREATH_BYTES: usize = 32 * 1024 * 1024;
 pub(crate) enum Mode {
     Blocking,
     Asynchronous,
-}
-
-/// A value, or what the call failed with, which becomes an exception once there is a Python to raise it in.
-struct Answer<T>(Outcome<T>);
-
-impl<'py, T: IntoPyObject<'py>> IntoPyObject<'py> for Answer<T> {
-    type Target = PyAny;
-    type Output = Bound<'py, PyAny>;
-    type Error = PyErr;
-
-    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match self.0 {
-            Ok(value) => value.into_bound_py_any(py),
-            Err(failure) => Err(failure.into_exception(py)),
-        }
-    }
 }
 
 /// Waits for `work`, or gives an awaitable of it. Waiting, the first poll is done with the GIL held: what is ready at once
@@ -59,11 +44,11 @@ where
         return Err(Failure::Forked.into_exception(py));
     }
     match mode {
-        Mode::Blocking => Answer(wait(py, work, None)).into_pyobject(py),
-        Mode::Asynchronous => {
-            runtime().map_err(|e| Failure::from(e).into_exception(py))?;
-            pyo3_async_runtimes::tokio::future_into_py(py, async move { Ok(Answer(work.await)) })
-        }
+        Mode::Blocking => match wait(py, work, None) {
+            Ok(value) => value.into_bound_py_any(py),
+            Err(failure) => Err(failure.into_exception(py)),
+        },
+        Mode::Asynchronous => awaitable(py, work),
     }
 }
 

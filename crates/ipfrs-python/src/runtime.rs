@@ -33,10 +33,7 @@ pub(crate) fn runtime() -> Result<&'static Runtime> {
         // Another thread was faster. Nothing runs on this one, but a runtime may not be dropped where one is entered.
         unneeded.shutdown_background();
     }
-    let runtime = RUNTIME.get().ok_or_else(|| Error::internal("the runtime is gone"))?;
-    // Whoever comes second has nothing left to say.
-    let _ = pyo3_async_runtimes::tokio::init_with_runtime(runtime);
-    Ok(runtime)
+    RUNTIME.get().ok_or_else(|| Error::internal("the runtime is gone"))
 }
 
 /// From now on this process uses nothing that its parent opened: of the parent's threads none is here, and its locks and
