@@ -36,13 +36,19 @@ def data() -> bytes:
         ({}, KUBO_CID),
         ({"profile": "unixfs-v0-2015"}, KUBO_CID),
         ({"profile": "unixfs-v1-2025"}, "bafkreifpsjit4wicdaedjadm4ngh67k23rotniq3ilnolwbgxhvyptjo2a"),
-        ({"cid_version": 1}, "bafybeiaqabwmcyypfvlw4nfrbkqfgpqrhu2wlgmgsntds42yxio4kz6aqa"),
+        (
+            {"profile": "unixfs-v0-2015", "cid_version": 1},
+            "bafybeiaqabwmcyypfvlw4nfrbkqfgpqrhu2wlgmgsntds42yxio4kz6aqa",
+        ),
         ({"raw_leaves": True}, "Qmduw53ttSs134GRPtfUsPtqvYcyjxSzWHKLuDaB253oV9"),
         ({"trickle": True}, "Qme9toZLVEXpTchWQoGykhQzjdYWJwmj7MUs95fuBeJLuV"),
         ({"chunker": "size-65536"}, "QmS8cs3R16c1Nssgv8vT9MDysofX1EMjeV5HJ2K3QYGMLL"),
         ({"chunker": "rabin"}, "Qmb4maxLttxS7wi35CwkPaVGgQFQTSGiLFfgTccPJfTqwD"),
         ({"chunker": "buzhash"}, "QmcfuLT1MPDKpThS1WPGq3NtzbwLpApGfevxayEMJHgEcJ"),
-        ({"hash": "blake3"}, "bafyb4ifyllifsys4wsrq2svhwc7jenj4tkrjugzemnk5mxstofjdpuasa4"),
+        (
+            {"profile": "unixfs-v0-2015", "hash": "blake3"},
+            "bafyb4ifyllifsys4wsrq2svhwc7jenj4tkrjugzemnk5mxstofjdpuasa4",
+        ),
         ({"inline_limit": 32}, "QmPnr4iUtd48FLJPemWWBiE2eDreigQdswc6XBCPoDP7rs"),
         ({"mode": 0o644}, "QmNjFoWnEQjpBqSARNDz4EyDb8jx96tbr4bwvqkQ9MHfZZ"),
         ({"mtime": 1_700_000_000}, "QmXHGcjWT18JNhyeZ9JxGNkezhywnQ1yFGM57xQUQdoreR"),
@@ -128,7 +134,10 @@ def test_wrapping_keeps_the_name(store: Store, tmp_path: Path) -> None:
     [
         ({}, "QmT5AeDbdf8DLvpi84V1m1xhXtxHbgXVLQ7WFT1c58wSgH"),
         ({"hidden": True}, "QmeLxrYnRVwK4AXx4NgXAPN2XMudDWFC597UJSrnZ1zg1n"),
-        ({"cid_version": 1}, "bafybeidkmtf7jc3k7od32s6vnymrbpeqx4i6ml6buvfiqpzl4og6npintm"),
+        (
+            {"profile": "unixfs-v0-2015", "cid_version": 1},
+            "bafybeidkmtf7jc3k7od32s6vnymrbpeqx4i6ml6buvfiqpzl4og6npintm",
+        ),
         ({"profile": "unixfs-v1-2025", "hidden": True}, "bafybeig2qb7wn7prd3i2dnoe7feaugrql6n7uajq2becewjqzzv2vvihee"),
     ],
 )

@@ -51,7 +51,7 @@ def test_sections_win_over_the_configuration_key_by_key(tmp_path: Path) -> None:
         with ipfrs.Gateway(config, repo=tmp_path / "repo", server=ANY_PORT, grpc=NO_GRPC) as gateway:  # type: ignore[arg-type]
             assert not gateway.url.endswith(":1") and gateway.grpc_addresses == []
             with gateway.client() as client:
-                assert client.add(b"hello world") == "bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
+                assert client.add(b"hello world") == "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"
 
 
 def test_what_is_wrong_in_the_configuration_is_named(tmp_path: Path) -> None:

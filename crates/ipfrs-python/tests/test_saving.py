@@ -93,7 +93,7 @@ def test_symlinks_are_never_walked_through(store: Store, tmp_path: Path) -> None
 
 
 def test_what_cannot_be_fetched_whole_is_not_saved(store: Store, tmp_path: Path) -> None:
-    absent = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyka"
+    absent = "bafkreiafvynwucuwsa6bekk6pffisurkiqckyv4tphi7ndscjxaskatcny"
     assert len(cid_bytes(absent)) == 36
     folder = store.put(directory_block([("a", store.put(b"here")), ("b", absent)]), codec="dag-pb")
     with pytest.raises(ipfrs.IpfrsError):

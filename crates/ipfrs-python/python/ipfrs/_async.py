@@ -153,7 +153,7 @@ class _Asynchronous:
 
         Example:
             >>> await anode.put(b"block")
-            'bafkreibs24xpanvaarwgeodhxh57bv6oa4gn2pds3rd562csmcktqcr7p4'
+            'bafkreicjnlfibzgy6kp3r2gnqfwdv62i2pyqhfylhixocyambdfgomtn5y'
         """
         return cast(str, await self._native.put(_steps.bytes_of(data, "a block"), codec, hash, pin))
 
@@ -266,7 +266,7 @@ class _Asynchronous:
 
         Example:
             >>> await anode.export_car(await anode.add(b"hello"), tmp / "hello.car")
-            108
+            105
         """
         checked = _steps.text(path, "a path")
         if dest is None:

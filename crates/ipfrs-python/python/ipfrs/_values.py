@@ -175,7 +175,7 @@ class AddOptions(TypedDict, total=False):
     Example:
         >>> modern: AddOptions = {"cid_version": 1, "raw_leaves": True}
         >>> node.add(b"hello world", **modern)
-        'bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e'
+        'bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e'
     """
 
     profile: str

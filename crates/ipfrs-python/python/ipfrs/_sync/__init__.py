@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -129,8 +130,9 @@ class Node(_Blocking):
 
     def __init__(self, path: Path | None = None, *, config: Path | Mapping[str, object] | None = None) -> None:
         self._path = None if path is None else os.fsdecode(path)
-        self._native = Backend.node(self._path, configuration(config), False)
-        self._native.open()
+        native = Backend.node(self._path, configuration(config), False)
+        native.open()
+        self._native = native
 
     def __repr__(self) -> str:
         return f"<ipfrs.Node {_shown_path(self._path)}{' (closed)' if self.closed else ''}>"
@@ -139,6 +141,9 @@ class Node(_Blocking):
         native = getattr(self, "_native", None)
         if native is not None and not native.closed:
             forgotten(self, "use `with`, or call close()")
+            # Whoever lets go of it may open the repo next. Of what goes wrong nobody could be told.
+            with contextlib.suppress(Exception):
+                native.close()
 
     def __reduce__(self) -> Any:
         raise TypeError("a Node belongs to its process: open it in the other one, or send a Client there")

@@ -34,12 +34,12 @@ class BlockMethods:
 
         Raises:
             TypeError: `data` has no buffer.
-            InvalidInputError: There is no such codec or hash function, or the data is not of the codec.
+            InvalidInputError, UnsupportedError: There is no such codec or hash function.
             TooLargeError: The block is larger than blocks may be.
 
         Example:
             >>> node.put(b"block")
-            'bafkreibs24xpanvaarwgeodhxh57bv6oa4gn2pds3rd562csmcktqcr7p4'
+            'bafkreicjnlfibzgy6kp3r2gnqfwdv62i2pyqhfylhixocyambdfgomtn5y'
         """
         return cast(str, self._native.put(_steps.bytes_of(data, "a block"), codec, hash, pin))
 
@@ -54,14 +54,16 @@ class BlockMethods:
         """Stores blocks with one call: all of them, or none.
 
         Args:
-            blocks: Each as for `put`.
+            blocks: Each as for `put`; together at most ``batch.max_batch_size`` (1,000) blocks and
+                ``batch.max_batch_bytes`` (64 MiB), which the configuration may change.
             codec, hash, pin: As for `put`.
 
         Returns:
             Their content IDs, in the same order.
 
         Raises:
-            TypeError, InvalidInputError, TooLargeError: As for `put`; nothing was stored.
+            TypeError, InvalidInputError, UnsupportedError, TooLargeError: As for `put`, or there are
+                too many; nothing was stored.
 
         Example:
             >>> len(node.put_many([b"one", b"two", b"three"]))
@@ -255,7 +257,7 @@ class BlockMethods:
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
             >>> node.export_car(folder, tmp / "folder.car")
-            153
+            191
             >>> client.import_car(tmp / "folder.car") == [folder]
             True
         """

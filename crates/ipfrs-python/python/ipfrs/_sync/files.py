@@ -60,14 +60,14 @@ class FileMethods:
             TypeError: `source` is none of these, is open in text mode, or there is no such option.
             FileNotFoundError: There is no file of this name. A text is added by its bytes.
             IsADirectoryError: It is a directory: use `add_dir`.
-            InvalidInputError: An option has a value that is not possible.
+            InvalidInputError, UnsupportedError: An option has a value that is not possible.
             NoSpaceError: The disk is full.
 
         Example:
             >>> node.add(b"hello world")
             'Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD'
             >>> node.add((b"hello", b" ", b"world"), cid_version=1)
-            'bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e'
+            'bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e'
             >>> import numpy
             >>> cid = node.add(numpy.arange(10, dtype="int32"))
             >>> node.stat(cid).size
