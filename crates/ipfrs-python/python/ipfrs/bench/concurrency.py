@@ -24,8 +24,9 @@ times, they are fetched one after the other, and fetched by threads. Its publish
 s/item sequential and 0.0067 s/item threaded: a ratio of 1.38.
 
 What is timed is the wall time of fetching all items as bytes with cat; per item it is that, divided by their number. As
-in the published script there is one thread for each item, and starting the threads is part of the time; with --threads
-there is a pool of so many, started before the clock. Every item is fetched once and compared before anything is timed.
+in the published script there is one thread for each item, and starting the threads is part of the time, which for items
+of some KiB in this process is most of it; with --threads there is a pool of so many, started before the clock, each of
+which takes the next item when it is free. Every item is fetched once and compared before anything is timed.
 Subjects take turns in every attempt, and sequential and threaded fetches take turns in being first. The table has
 medians of the attempts; the ratio is threaded / sequential, and what is above 1.0 is named at the end.
 

@@ -8,14 +8,16 @@ import importlib.util
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from .._gateway import Gateway
 from .._sync import Client, Node
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,30 @@ class Subject(Protocol):
         """Fetches all items at the same time."""
 
 
+class Pool:
+    """Threads that run already, and all do the same when they are told to."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._executor = ThreadPoolExecutor(threads)
+        everybody = threading.Barrier(threads)
+        list(self._executor.map(lambda _: everybody.wait(), range(threads)))
+
+    def together(self, work: Callable[[], T]) -> list[T]:
+        """What `work` gives on each of the threads."""
+        return [future.result() for future in [self._executor.submit(work) for _ in range(self._threads)]]
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._executor.shutdown()
+
+
 class Blocking:
     """Calls that block, from one thread or from many."""
 
-    def __init__(self, name: str, client: Any, push: Any, fetch: Any, threads: ThreadPoolExecutor | None) -> None:
+    def __init__(self, name: str, client: Any, push: Any, fetch: Any, threads: Pool | None) -> None:
         self.name = name
         self.client = client
         self.push = push
@@ -86,10 +108,13 @@ class Blocking:
             thread.join()
         return Attempt(time.perf_counter() - begin, _complete(items, cids))
 
-    def _on_pool(self, pool: ThreadPoolExecutor, cids: Sequence[str]) -> Attempt:
+    def _on_pool(self, pool: Pool, cids: Sequence[str]) -> Attempt:
+        # Whoever is free takes the next item.
+        left = iter(enumerate(cids))
         begin = time.perf_counter()
-        items = pool.map(lambda numbered: self._timed(begin, *numbered), enumerate(cids))
-        return Attempt(time.perf_counter() - begin, _complete(list(items), cids))
+        shares = pool.together(lambda: [self._timed(begin, index, cid) for index, cid in left])
+        seconds = time.perf_counter() - begin
+        return Attempt(seconds, _complete([item for share in shares for item in share], cids))
 
     def _timed(self, begin: float, index: int, cid: str) -> Fetched:
         start = time.perf_counter() - begin
@@ -174,7 +199,7 @@ def subjects(
     """
     found: list[Subject] = []
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(started(threads)) if threads else None
+        pool = stack.enter_context(Pool(threads)) if threads else None
         if "node" in names:
             repo = stack.enter_context(tempfile.TemporaryDirectory(prefix="ipfrs-bench-"))
             node = stack.enter_context(Node(repo))
@@ -197,16 +222,7 @@ def gateway() -> Iterator[Gateway]:
             yield running
 
 
-@contextlib.contextmanager
-def started(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """A pool whose threads all run already."""
-    with ThreadPoolExecutor(threads) as pool:
-        everybody = threading.Barrier(threads)
-        list(pool.map(lambda _: everybody.wait(), range(threads)))
-        yield pool
-
-
-def _kubo_compatible(stack: contextlib.ExitStack, url: str, pool: ThreadPoolExecutor | None) -> Iterator[Subject]:
+def _kubo_compatible(stack: contextlib.ExitStack, url: str, pool: Pool | None) -> Iterator[Subject]:
     if importlib.util.find_spec("ipfshttpclient"):
         import ipfshttpclient  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
