@@ -38,7 +38,7 @@ def buffers(node):
     assert node.readinto(cid, numbers) == 512 and numbers.tobytes() == CONTENT[:512]
     try:
         node.readinto(cid, bytes(10))
-    except (TypeError, ValueError):
+    except (BufferError, TypeError, ValueError):
         pass
     else:
         raise AssertionError("bytes were written to")
