@@ -1,5 +1,5 @@
-"""The native module. ``Backend`` is one class for all: made blocking, its methods give values; made asynchronous, the same
-methods give awaitables of these values, and everything that is said to be ``Any`` here is such an awaitable."""
+"""The native module. ``Backend`` is one class for all: made blocking, its methods give values; made asynchronous, the
+same methods give awaitables of these values, and everything that is said to be ``Any`` here is such an awaitable."""
 
 from typing import Any, Callable, Final, TypedDict, final
 
