@@ -44,7 +44,7 @@ def test_many_blocks_keep_their_order(store: Store) -> None:
     found = store.get_many(mixed)
     assert [None if block is None else bytes(block) for block in found] == [blocks[1], None, blocks[0], blocks[1]]
     assert store.has_many(mixed) == [True, False, True, True]
-    assert store.get_many(cids * 3)[2_345] == blocks[345]
+    assert bytes(store.get_many(cids * 3)[2_345] or b"") == blocks[345]
     assert store.has_many(cids * 3) == [True] * 3_000
     with pytest.raises(ipfrs.TooLargeError, match="max_batch_size"):
         store.put_many([*blocks, b"one too many"])

@@ -1,14 +1,15 @@
-"""How things end: what is still open at exit is closed, and a forked process is told that nothing works in it."""
+"""How things end: what was forgotten open is told, and a forked process that nothing works in it.
+
+What is still open when the interpreter ends is closed by the native module.
+"""
 
 from __future__ import annotations
 
-import atexit
 import os
 import warnings
 
 from . import _native
 
-atexit.register(_native.close_all)
 os.register_at_fork(after_in_child=_native.refuse_forked)
 
 
