@@ -2,10 +2,8 @@
 
 mod streams;
 
-use std::pin::Pin;
-
 use bytes::Bytes;
-use futures::{Stream, StreamExt, stream};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, codec, parse_cid};
 use ipfrs_node::{BlockFormat, Lifecycle, Node, PutBlock};
@@ -30,7 +28,7 @@ pub(crate) struct Blocks {
     pub(crate) lifecycle: Lifecycle,
 }
 
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
 #[async_trait::async_trait]
 impl BlockService for Blocks {
@@ -61,7 +59,7 @@ impl BlockService for Blocks {
         request: Request<BatchGetBlocksRequest>,
     ) -> Result<Response<Self::BatchGetBlocksStream>, Status> {
         let answers = batch_get(&self.node, request.into_inner().cids)?;
-        Ok(Response::new(Box::pin(answers.map(Ok))))
+        Ok(Response::new(answers.map(Ok).boxed()))
     }
 
     async fn batch_put_blocks(
@@ -79,11 +77,11 @@ impl BlockService for Blocks {
         request: Request<Streaming<StreamBlocksRequest>>,
     ) -> Result<Response<Self::StreamBlocksStream>, Status> {
         let answers = streams::answers(&self.node, &self.lifecycle, request.into_inner());
-        Ok(Response::new(Box::pin(answers)))
+        Ok(Response::new(answers.boxed()))
     }
 }
 
-async fn get(node: &Node, request: GetBlockRequest) -> Result<Block, Fault> {
+pub(crate) async fn get(node: &Node, request: GetBlockRequest) -> Result<Block, Fault> {
     let cid = parse_cid(&request.cid).map_err(in_field("cid"))?;
     let data = node.get_block(&cid).await?;
     Ok(Block { cid: request.cid, data })

@@ -13,19 +13,20 @@ use axum::middleware::Next;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::FutureExt;
+use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_node::{Limit, Node, RequestIds, Room};
-use tokio::sync::Semaphore;
+use ipfrs_node::{Limit, Node, RequestIds, RequestSlot, Room};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
-use crate::compression::{self, Codings, GRPC_ENCODING, Recoded, Work};
+use crate::compression::{self, Coder, Codings, GRPC_ENCODING};
 use crate::error;
 use crate::inbound::Sent;
 use crate::metrics::{GrpcMetrics, Method};
 use crate::request_id::{self, X_REQUEST_ID};
+use crate::shortcut::Shortcuts;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -35,6 +36,7 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 pub(crate) struct Calls {
     pub(crate) node: Node,
     pub(crate) metrics: GrpcMetrics,
+    pub(crate) shortcuts: Shortcuts,
     pub(crate) ids: RequestIds,
     /// How long a client may pause in a message that is all it has to send.
     pub(crate) upload_idle: Duration,
@@ -42,8 +44,7 @@ pub(crate) struct Calls {
     pub(crate) max_request: Duration,
     /// Most bytes of a message, whatever its method.
     pub(crate) max_message_bytes: usize,
-    /// For compressing and decompressing large messages: as many at the same time as there are cores.
-    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) coder: Coder,
 }
 
 impl Calls {
@@ -74,22 +75,30 @@ impl Calls {
     }
 
     /// The body of a request, in which clients that owe a message do not pause for ever, without coding.
-    fn inbound(&self, body: Body, codings: Codings, method: &Method) -> Body {
+    fn inbound<B>(&self, body: B, codings: Codings, method: &Method) -> Body
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    {
         let patience = method.takes_one.then_some(self.upload_idle);
         let sent = Body::new(Sent::new(body, patience));
-        let Some(coding) = codings.request else { return sent };
-        let work = Work::Decompress { coding, most: self.max_message_bytes };
-        Body::new(Recoded::new(sent, work, self.turns.clone()))
+        match codings.request {
+            Some(coding) => self.coder.decompress(sent, coding, self.max_message_bytes),
+            None => sent,
+        }
     }
 
     /// A response, in the coding that the client wants. One that is a status alone has no messages.
     fn outbound(&self, response: Response, codings: Codings) -> Response {
-        let Some(coding) = codings.answer.filter(|_| !response.headers().contains_key(GRPC_STATUS)) else {
-            return response;
-        };
+        let coding = codings.answer.filter(|_| !response.headers().contains_key(GRPC_STATUS));
+        let Some(coding) = coding else { return response };
         let (mut head, body) = response.into_parts();
-        head.headers.insert(GRPC_ENCODING, HeaderValue::from_static(coding.name()));
-        Response::from_parts(head, Body::new(Recoded::new(body, Work::Compress(coding), self.turns.clone())))
+        match self.coder.compress(body, coding) {
+            Ok(body) => {
+                head.headers.insert(GRPC_ENCODING, HeaderValue::from_static(coding.name()));
+                Response::from_parts(head, body)
+            }
+            Err(body) => Response::from_parts(head, body),
+        }
     }
 }
 
@@ -107,7 +116,21 @@ struct Deadline {
 
 /// The layer around all methods: it gives a call its ID, ends it at its deadline, and counts it when its answer has ended. A
 /// method that panics is a defect, and answers INTERNAL.
-pub(crate) async fn observe(State(calls): State<Arc<Calls>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn observe(State(calls): State<Arc<Calls>>, request: Request, next: Next) -> Response {
+    observed(calls, request, |request| next.run(request), None).await
+}
+
+/// As [`observe`], around a shortcut or what `routed` answers. The call has its slot until its answer has ended.
+pub(crate) async fn observed<B, A>(
+    calls: Arc<Calls>,
+    mut request: http::Request<B>,
+    routed: impl FnOnce(Request) -> A,
+    slot: Option<RequestSlot>,
+) -> Response
+where
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    A: Future<Output = Response>,
+{
     let mut end = End { method: calls.metrics.of(request.uri().path()), start: std::time::Instant::now(), code: None };
     let id = request_id::of(request.headers(), &calls.ids);
     let deadline = calls.deadline(&end.method, request.headers());
@@ -115,7 +138,11 @@ pub(crate) async fn observe(State(calls): State<Arc<Calls>>, mut request: Reques
     let mut response = match request_id::within(&id, || Codings::take(request.headers_mut())) {
         Ok(codings) => {
             let request = request.map(|body| calls.inbound(body, codings, &end.method));
-            calls.outbound(answered(&calls, request, next, deadline, &id).await, codings)
+            let answer = match calls.shortcuts.answer(request) {
+                Ok(answer) => Either::Left(answer),
+                Err(request) => Either::Right(routed(request)),
+            };
+            calls.outbound(answered(&calls, answer, deadline, &id).await, codings)
         }
         Err(unread) => {
             let mut response = unread.into_http();
@@ -134,19 +161,18 @@ pub(crate) async fn observe(State(calls): State<Arc<Calls>>, mut request: Reques
     let kept = response.extensions_mut().remove::<Kept>();
     response.map(|inner| {
         let deadline = deadline.filter(|_| end.code.is_none());
-        Body::new(Answer { inner: Some(inner), calls, id, end, deadline, timer: None, _kept: kept })
+        Body::new(Answer { inner: Some(inner), calls, id, end, deadline, timer: None, _kept: kept, _slot: slot })
     })
 }
 
 /// What a method answers in time.
 async fn answered(
     calls: &Calls,
-    request: Request,
-    next: Next,
+    answer: impl Future<Output = Response>,
     deadline: Option<Deadline>,
     id: &HeaderValue,
 ) -> Response {
-    let answer = AssertUnwindSafe(request_id::scope(id.clone(), next.run(request))).catch_unwind();
+    let answer = AssertUnwindSafe(request_id::scope(id.clone(), answer)).catch_unwind();
     let answer = match deadline {
         Some(deadline) => match timeout_at(deadline.at, answer).await {
             Ok(answer) => answer,
@@ -192,6 +218,7 @@ struct Answer {
     /// Once an end has had to be waited for.
     timer: Option<Pin<Box<Sleep>>>,
     _kept: Option<Kept>,
+    _slot: Option<RequestSlot>,
 }
 
 impl Answer {

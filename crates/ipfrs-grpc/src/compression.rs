@@ -1,19 +1,23 @@
-//! Compressed messages (<https://github.com/grpc/grpc/blob/master/doc/compression.md>): which coding those of a call are in, and
-//! the work of coding one. [`Recoded`] does it to a body.
+//! Compressed messages (<https://github.com/grpc/grpc/blob/master/doc/compression.md>): which coding those of a call are
+//! in, and the work of coding one. [`recoded`] does it to bodies.
 
 mod recoded;
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::thread::available_parallelism;
 
+use axum::body::Body;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_core::Error;
+use tokio::sync::Semaphore;
 use tonic::Status;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
 use crate::error;
-pub(crate) use recoded::{Recoded, Work};
+use recoded::{Recoded, Work};
 
 /// Codings that a peer reads, in the order that it likes them.
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
@@ -26,8 +30,13 @@ const READ_HERE: HeaderValue = HeaderValue::from_static("zstd,gzip,identity");
 
 /// How hard either coding tries: that of `compression.level = "balanced"`.
 const LEVEL: u8 = 3;
-/// Largest window of zstd that is taken, as a power of two: the one that RFC 8878, section 3.1.1.1.2, asks all decoders to take.
+/// Largest window of zstd that is taken, as a power of two: the one that RFC 8878, section 3.1.1.1.2, asks all decoders
+/// to take.
 const MAX_WINDOW_LOG: u32 = 23;
+
+/// Most answers that are compressed at the same time. Each holds a message and what becomes of it for as long as its
+/// client reads nothing; others go as they are, as slices of mapped packs.
+const MAX_ANSWERS: usize = 256;
 
 /// A coding of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +47,7 @@ pub(crate) enum Coding {
 
 /// Why a message cannot be decompressed.
 #[derive(Debug)]
-pub(crate) enum Unreadable {
+enum Unreadable {
     /// It has more bytes than it may have.
     TooLarge,
     /// It is not in its coding.
@@ -89,6 +98,36 @@ impl Coding {
     }
 }
 
+/// The codings of all calls, with the bounds of what they cost.
+#[derive(Debug)]
+pub(crate) struct Coder {
+    /// For work on blocking threads: as many turns as there are cores.
+    turns: Arc<Semaphore>,
+    /// For answers that are compressed.
+    places: Arc<Semaphore>,
+}
+
+impl Coder {
+    pub(crate) fn new() -> Self {
+        let turns = available_parallelism().map_or(1, usize::from);
+        Self { turns: Arc::new(Semaphore::new(turns)), places: Arc::new(Semaphore::new(MAX_ANSWERS)) }
+    }
+
+    /// The body of an answer with its messages in a coding; as it is where too many are compressed already.
+    ///
+    /// # Errors
+    /// Gives the body back then.
+    pub(crate) fn compress(&self, body: Body, coding: Coding) -> Result<Body, Body> {
+        let Ok(place) = self.places.clone().try_acquire_owned() else { return Err(body) };
+        Ok(Body::new(Recoded::new(body, Work::Compress(coding), self.turns.clone(), Some(place))))
+    }
+
+    /// The body of a request with its messages as they were before they were coded, of at most `most` bytes each.
+    pub(crate) fn decompress(&self, body: Body, coding: Coding, most: usize) -> Body {
+        Body::new(Recoded::new(body, Work::Decompress { coding, most }, self.turns.clone(), None))
+    }
+}
+
 /// How the messages of a call are coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Codings {
@@ -124,10 +163,10 @@ impl Codings {
     }
 }
 
-/// What a client wants to be answered in. Most name all that they could read in each call, and would not have a gigabyte go
-/// through gzip for that: `identity,deflate,gzip` in C++, Python, Ruby and Node, `identity,gzip,deflate` in .NET, `gzip` in Java and Go.
-/// So a client is answered in the coding that it uses itself; in zstd where it reads that, as none does by default; and in gzip
-/// where it says that it likes `identity` less.
+/// What a client wants to be answered in. Most name all that they could read in each call, and would not have a gigabyte
+/// go through gzip for that: `identity,deflate,gzip` in C++, Python, Ruby and Node, `identity,gzip,deflate` in .NET,
+/// `gzip` in Java and Go. So a client is answered in the coding that it uses itself; in zstd where it reads that, as none
+/// does by default; and in gzip where it says that it likes `identity` less.
 fn wished(request: Option<Coding>, accepted: &[&str]) -> Option<Coding> {
     let place = |name: &str| accepted.iter().position(|known| *known == name);
     let prefers_gzip = || (place(Coding::Gzip.name())? < place(IDENTITY)?).then_some(Coding::Gzip);
@@ -185,5 +224,14 @@ mod tests {
         let mut headers = HeaderMap::from_iter([(GRPC_ENCODING, HeaderValue::from_static("br"))]);
         let refused = Codings::take(&mut headers).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unimplemented, "{refused}");
+    }
+
+    #[test]
+    fn so_many_answers_are_compressed_at_the_same_time_and_no_more() {
+        let coder = Coder::new();
+        let mut held: Vec<_> = (0..MAX_ANSWERS).map(|_| coder.compress(Body::empty(), Coding::Gzip).unwrap()).collect();
+        assert!(coder.compress(Body::empty(), Coding::Zstd).is_err());
+        held.pop();
+        assert!(coder.compress(Body::empty(), Coding::Zstd).is_ok());
     }
 }

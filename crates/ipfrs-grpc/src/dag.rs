@@ -1,11 +1,9 @@
 //! `ipfrs.dag.v1.DagService`.
 
-use std::pin::Pin;
-
 use bytes::Bytes;
-use futures::{Stream, TryStreamExt};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{ErrorKind, codec};
+use ipfrs_core::{Error, ErrorKind, codec};
 use ipfrs_node::{Node, PutNode};
 use ipfrs_proto::dag::v1::dag_service_server::DagService;
 use ipfrs_proto::dag::v1::{
@@ -40,7 +38,7 @@ impl DagService for Dags {
         Ok(Response::new(resolve(&self.node, request.into_inner()).await?))
     }
 
-    type TraverseDagStream = Pin<Box<dyn Stream<Item = Result<TraverseDagResponse, Status>> + Send>>;
+    type TraverseDagStream = BoxStream<'static, Result<TraverseDagResponse, Status>>;
 
     async fn traverse_dag(
         &self,
@@ -57,7 +55,7 @@ impl DagService for Dags {
             node.count_download(data.len());
             TraverseDagResponse { cid: cid.to_string(), depth, size, data }
         });
-        Ok(Response::new(Box::pin(answers)))
+        Ok(Response::new(answers.boxed()))
     }
 
     async fn get_dag_stats(
@@ -113,6 +111,6 @@ async fn stats(node: &Node, request: GetDagStatsRequest) -> Result<GetDagStatsRe
     let mut stats = node.dag_stats(vec![content_path(node, &request.path).await?]).await?;
     while stats.advance().await? {}
     let counted = stats.dags().first().copied();
-    let dag = counted.ok_or_else(|| ipfrs_core::Error::internal("nothing was counted"))?;
+    let dag = counted.ok_or_else(|| Error::internal("nothing was counted"))?;
     Ok(GetDagStatsResponse { cid: dag.root.to_string(), blocks: dag.blocks, size: dag.bytes })
 }

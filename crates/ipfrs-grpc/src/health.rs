@@ -1,14 +1,16 @@
 //! `grpc.health.v1.Health` (<https://grpc.io/docs/guides/health-checking/>): SERVING while requests are welcome.
 
-use std::pin::Pin;
 use std::time::Duration;
 
-use futures::{Stream, stream};
+use futures::stream::{self, BoxStream, StreamExt};
+use ipfrs_core::{Error, ErrorKind};
 use ipfrs_node::{Lifecycle, Node};
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::error;
 
 /// How soon whoever watches is told of a change that is no drain.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,6 +36,13 @@ impl Readiness {
     }
 }
 
+fn unknown(service: &str) -> Status {
+    error::status(Error::new(
+        ErrorKind::NotFound,
+        format!("there is no service {service:?} here: reflection lists them"),
+    ))
+}
+
 fn answer(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse { status: status.into() }
 }
@@ -43,12 +52,12 @@ impl Health for Readiness {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let service = request.into_inner().service;
         match self.status(&service) {
-            ServingStatus::ServiceUnknown => Err(Status::not_found(format!("there is no service {service:?}"))),
+            ServingStatus::ServiceUnknown => Err(unknown(&service)),
             status => Ok(Response::new(answer(status))),
         }
     }
 
-    type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+    type WatchStream = BoxStream<'static, Result<HealthCheckResponse, Status>>;
 
     /// The status, and each change of it. When the daemon drains, NOT_SERVING is the last that it says.
     async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
@@ -67,6 +76,6 @@ impl Health for Readiness {
                 Some((Ok(answer(status)), Some(status)))
             }
         });
-        Ok(Response::new(Box::pin(changes)))
+        Ok(Response::new(changes.boxed()))
     }
 }

@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
@@ -50,21 +49,21 @@ fn paused(patience: Duration) -> Status {
 
 /// The bytes of a request. A break is an error of no code: tonic takes what it reads as a cancellation for the end of a stream,
 /// and half a file for a whole one. Who owes a message, and pauses for too long, is given up.
-pub(crate) struct Sent {
-    inner: Body,
+pub(crate) struct Sent<B> {
+    inner: B,
     /// `None` where pauses are nobody's business, or [`Inbound`]'s.
     patience: Option<Duration>,
     /// Once something had to be waited for.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Sent {
-    pub(crate) fn new(inner: Body, patience: Option<Duration>) -> Self {
+impl<B> Sent<B> {
+    pub(crate) fn new(inner: B, patience: Option<Duration>) -> Self {
         Self { inner, patience, timer: None }
     }
 }
 
-impl HttpBody for Sent {
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Sent<B> {
     type Data = Bytes;
     type Error = Status;
 
@@ -91,6 +90,7 @@ impl HttpBody for Sent {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
     use futures::stream;
     use ipfrs_proto::block::v1::GetBlockRequest;
     use tonic_prost::ProstDecoder;

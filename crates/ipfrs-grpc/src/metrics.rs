@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ipfrs_core::{Error, Result};
 use prometheus::core::Collector;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use tonic::Code;
@@ -32,6 +32,8 @@ pub(crate) struct Method {
     /// Whether it answers one message with a stream that comes to an end: `Watch` of health does not.
     pub(crate) is_download: bool,
     requests: IntCounterVec,
+    /// Of `requests`, those that ended well.
+    ok: IntCounter,
     duration: Histogram,
 }
 
@@ -50,13 +52,14 @@ impl GrpcMetrics {
         let durations = registered(registry, HistogramVec::new(options, &labels[..2]))?;
         let of = |service: &str, method: &str, takes_one: bool, answers_many: bool| {
             // So that the family is there before the first call.
-            requests.with_label_values(&[service, method, code_name(Code::Ok)]);
+            let ok = requests.with_label_values(&[service, method, code_name(Code::Ok)]);
             Arc::new(Method {
                 service: service.to_owned(),
                 method: method.to_owned(),
                 takes_one,
                 is_download: takes_one && answers_many && service != health_server::SERVICE_NAME,
                 requests: requests.clone(),
+                ok,
                 duration: durations.with_label_values(&[service, method]),
             })
         };
@@ -88,7 +91,10 @@ impl GrpcMetrics {
 impl Method {
     /// Counts a call that ended.
     pub(crate) fn ended(&self, code: Code, start: Instant) {
-        self.requests.with_label_values(&[&self.service, &self.method, code_name(code)]).inc();
+        match code {
+            Code::Ok => self.ok.inc(),
+            other => self.requests.with_label_values(&[&self.service, &self.method, code_name(other)]).inc(),
+        }
         self.duration.observe(start.elapsed().as_secs_f64());
     }
 }

@@ -2,38 +2,38 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::num::NonZero;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{self, Context, Poll};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::future::RouteFuture;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
 use http::{Method, Request, StatusCode, Version};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as HttpBody;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Lifecycle, Node, RequestIds, RequestSlot, RequestSlots};
+use ipfrs_node::{Lifecycle, Node, RequestIds, RequestSlots};
+use ipfrs_proto::block::v1::GetBlockResponse;
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
 use ipfrs_proto::dag::v1::dag_service_server::{self, DagService, DagServiceServer};
 use ipfrs_proto::file::v1::file_service_server::{self, FileService, FileServiceServer};
 use ipfrs_proto::tensor::v1::tensor_service_server::{self, TensorService, TensorServiceServer};
 use prometheus::Registry;
-use tokio::sync::Semaphore;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_web::GrpcWebLayer;
 use tower::Service as _;
 
-use crate::block::Blocks;
+use crate::block::{self, Blocks};
 use crate::call::{self, Calls};
+use crate::compression::Coder;
 use crate::dag::Dags;
 use crate::error;
 use crate::file::Files;
@@ -74,45 +74,25 @@ macro_rules! answers {
     }};
 }
 
-/// Blocks, with messages of requests of at most `most` bytes.
-fn block_service(blocks: Blocks, most: usize) -> Shortcuts<BlockServiceServer<Blocks>> {
-    let one = blocks.clone();
+/// The methods whose answers have payloads. Blocks are asked for in messages of at most `most` bytes.
+fn shortcuts(blocks: &Blocks, most: usize, dags: &Dags, files: &Files, tensors: &Tensors) -> Shortcuts {
+    let node = blocks.node.clone();
     let get_block = move |message| {
-        let blocks = one.clone();
+        let node = node.clone();
         async move {
-            let response = blocks.get_block(tonic::Request::new(message)).await?;
-            Ok(stream::once(ready(Ok(response.into_inner()))).boxed())
+            let block = block::get(&node, message).await?;
+            Ok(stream::once(ready(Ok(GetBlockResponse { block: Some(block) }))).boxed())
         }
     };
-    let batch_get_blocks = answers!(blocks, batch_get_blocks);
-    Shortcuts::new(BlockServiceServer::new(blocks).max_decoding_message_size(most))
-        .with("/ipfrs.block.v1.BlockService/GetBlock", most, get_block)
-        .with("/ipfrs.block.v1.BlockService/BatchGetBlocks", most, batch_get_blocks)
-}
-
-fn dag_service(dags: Dags) -> Shortcuts<DagServiceServer<Dags>> {
-    let traverse_dag = answers!(dags, traverse_dag);
-    Shortcuts::new(DagServiceServer::new(dags).max_decoding_message_size(MAX_NODE_BYTES)).with(
-        "/ipfrs.dag.v1.DagService/TraverseDag",
-        MAX_NODE_BYTES,
-        traverse_dag,
-    )
-}
-
-fn file_service(files: Files) -> Shortcuts<FileServiceServer<Files>> {
-    let get_file = answers!(files, get_file);
-    Shortcuts::new(FileServiceServer::new(files).max_decoding_message_size(MAX_CHUNK_BYTES)).with(
-        "/ipfrs.file.v1.FileService/GetFile",
-        MAX_CHUNK_BYTES,
-        get_file,
-    )
-}
-
-fn tensor_service(tensors: Tensors) -> Shortcuts<TensorServiceServer<Tensors>> {
-    let (get_tensor, stream_tensors) = (answers!(tensors, get_tensor), answers!(tensors, stream_tensors));
-    Shortcuts::new(TensorServiceServer::new(tensors).max_decoding_message_size(MAX_CHUNK_BYTES))
-        .with("/ipfrs.tensor.v1.TensorService/GetTensor", MAX_CHUNK_BYTES, get_tensor)
-        .with("/ipfrs.tensor.v1.TensorService/StreamTensors", MAX_CHUNK_BYTES, stream_tensors)
+    let mut shortcuts = Shortcuts::default();
+    shortcuts.add("/ipfrs.block.v1.BlockService/GetBlock", most, get_block);
+    shortcuts.add("/ipfrs.block.v1.BlockService/BatchGetBlocks", most, answers!(blocks, batch_get_blocks));
+    shortcuts.add("/ipfrs.dag.v1.DagService/TraverseDag", MAX_NODE_BYTES, answers!(dags, traverse_dag));
+    shortcuts.add("/ipfrs.file.v1.FileService/GetFile", MAX_CHUNK_BYTES, answers!(files, get_file));
+    shortcuts.add("/ipfrs.tensor.v1.TensorService/GetTensor", MAX_CHUNK_BYTES, answers!(tensors, get_tensor));
+    let stream_tensors = answers!(tensors, stream_tensors);
+    shortcuts.add("/ipfrs.tensor.v1.TensorService/StreamTensors", MAX_CHUNK_BYTES, stream_tensors);
+    shortcuts
 }
 
 /// Bounds that this front-end shares with HTTP.
@@ -129,6 +109,7 @@ pub struct Limits {
 /// The front-end. Cloning shares it.
 #[derive(Debug, Clone)]
 pub struct Grpc {
+    /// All methods, without what `calls` has around them.
     router: Router,
     calls: Arc<Calls>,
     slots: RequestSlots,
@@ -158,48 +139,54 @@ impl Grpc {
         let files = Files { node: node.clone(), limits: limits.clone() };
         let tensors = Tensors { node: node.clone(), limits: limits.clone() };
         let block_bytes = MAX_BLOCK_BYTES.max(node.config().batch.max_batch_size * CID_ROOM_BYTES) + MESSAGE_ROOM_BYTES;
+        let shortcuts = shortcuts(&blocks, block_bytes, &dags, &files, &tensors);
         let routes = Routes::new(HealthServer::new(readiness))
-            .add_service(block_service(blocks, block_bytes))
-            .add_service(dag_service(dags))
-            .add_service(file_service(files))
-            .add_service(tensor_service(tensors))
+            .add_service(BlockServiceServer::new(blocks).max_decoding_message_size(block_bytes))
+            .add_service(DagServiceServer::new(dags).max_decoding_message_size(MAX_NODE_BYTES))
+            .add_service(FileServiceServer::new(files).max_decoding_message_size(MAX_CHUNK_BYTES))
+            .add_service(TensorServiceServer::new(tensors).max_decoding_message_size(MAX_CHUNK_BYTES))
             .add_service(reflected().build_v1().map_err(broken)?)
             // Clients of before 2023 know no other.
             .add_service(reflected().build_v1alpha().map_err(broken)?);
         let calls = Arc::new(Calls {
             node: node.clone(),
             metrics,
+            shortcuts,
             ids: RequestIds::new(),
             upload_idle: limits.upload_idle,
             max_request: limits.max_request,
             max_message_bytes: block_bytes.max(MAX_NODE_BYTES).max(MAX_CHUNK_BYTES),
-            turns: Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, NonZero::get))),
+            coder: Coder::new(),
         });
-        let router = routes.into_axum_router().layer(from_fn_with_state(calls.clone(), call::observe));
-        Ok(Self { router, calls, slots: limits.slots })
+        Ok(Self { router: routes.into_axum_router(), calls, slots: limits.slots })
     }
 
     /// Answers a request of a listener that is for gRPC alone.
     pub fn answer<B>(&self, request: Request<B>) -> Answering
     where
-        B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<axum::BoxError>,
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
         if let Some(refusal) = refusal(&request) {
-            return Answering { inner: None, response: Some(refusal), slot: None };
+            return Answering::Ready(Some(refusal));
         }
         // By health an operator looks at a daemon that is busy.
         let slot = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| self.slots.take());
         if matches!(slot, Some(None)) {
-            return Answering { inner: None, response: Some(self.too_many(&request)), slot: None };
+            return Answering::Ready(Some(self.too_many(&request)));
         }
-        Answering { inner: Some(self.router.clone().call(request)), response: None, slot: slot.flatten() }
+        let mut router = self.router.clone();
+        let routed = async move |request| {
+            let Ok(response) = router.call(request).await;
+            response
+        };
+        Answering::Pending(Box::pin(call::observed(self.calls.clone(), request, routed, slot.flatten())))
     }
 
     /// The same services for a listener that others share: as gRPC-Web, over HTTP/1.1 and HTTP/2, and as gRPC over HTTP/2.
     /// Who may call, and how many at the same time, is for that listener to say.
     pub fn web_routes(&self) -> Router {
-        self.router.clone().reset_fallback().layer(GrpcWebLayer::new())
+        let observed = self.router.clone().reset_fallback().layer(from_fn_with_state(self.calls.clone(), call::observe));
+        observed.layer(GrpcWebLayer::new())
     }
 
     fn too_many<B>(&self, request: &Request<B>) -> Response {
@@ -239,44 +226,20 @@ fn refusal<B>(request: &Request<B>) -> Option<Response> {
 }
 
 /// An answer on its way.
-pub struct Answering {
-    inner: Option<RouteFuture<Infallible>>,
-    /// Where it was ready at once.
-    response: Option<Response>,
-    slot: Option<RequestSlot>,
+pub enum Answering {
+    /// It was there at once.
+    Ready(Option<Response>),
+    /// A method makes it.
+    Pending(BoxFuture<'static, Response>),
 }
 
 impl Future for Answering {
     type Output = Result<Response, Infallible>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let Some(inner) = &mut this.inner else { return Poll::Ready(Ok(this.response.take().unwrap_or_default())) };
-        let response = task::ready!(Pin::new(inner).poll(cx))?;
-        let slot = this.slot.take();
-        Poll::Ready(Ok(response.map(|inner| Body::new(Held { inner, _slot: slot }))))
-    }
-}
-
-/// A body that keeps its slot.
-struct Held {
-    inner: Body,
-    _slot: Option<RequestSlot>,
-}
-
-impl HttpBody for Held {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Ready(response) => Poll::Ready(Ok(response.take().unwrap_or_default())),
+            Self::Pending(answer) => answer.as_mut().poll(cx).map(Ok),
+        }
     }
 }

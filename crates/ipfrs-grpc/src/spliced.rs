@@ -6,15 +6,16 @@ mod messages;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use axum::body::Body;
+use axum::response::Response;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::stream::{BoxStream, StreamExt};
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue};
 use http_body::{Body as HttpBody, Frame};
-use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use prost::{EncodeError, Message};
 use tonic::Status;
-use tonic::body::Body;
 
 /// Below this a copy costs less than another frame of HTTP/2.
 const COPY_BELOW_BYTES: usize = 8 * 1024;
@@ -53,11 +54,10 @@ fn open_message(
     (inner, payload): (u32, &Bytes),
     out: &mut BytesMut,
 ) -> Result<(), EncodeError> {
-    let mut last = BytesMut::new();
-    open_field(inner, payload.len(), &mut last);
-    open_field(number, message.encoded_len() + last.len() + payload.len(), out);
+    let last = key_len(inner) + encoded_len_varint(payload.len() as u64) + payload.len();
+    open_field(number, message.encoded_len() + last, out);
     message.encode(out)?;
-    out.put(last);
+    open_field(inner, payload.len(), out);
     Ok(())
 }
 
@@ -77,7 +77,7 @@ fn frame(message: impl Spliced, out: &mut BytesMut) -> Result<Bytes, Status> {
 }
 
 /// The answer that consists of these messages.
-pub(crate) fn response<M: Spliced + 'static>(messages: BoxStream<'static, Result<M, Status>>) -> Response<Body> {
+pub(crate) fn response<M: Spliced + 'static>(messages: BoxStream<'static, Result<M, Status>>) -> Response {
     let frames = Frames { messages: Some(messages), payload: Bytes::new(), status: None };
     let mut response = Response::new(Body::new(frames));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -198,6 +198,7 @@ mod tests {
         let payload = frame(message, &mut BytesMut::new()).unwrap();
         assert_eq!(payload.as_ptr(), data.as_ptr());
     }
+
     #[tokio::test]
     async fn small_messages_go_out_together_and_the_status_comes_after_all_of_them() {
         let message = |bytes| Ok(GetFileResponse { data: vec![7; bytes].into(), file_size: None });

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame};
 use ipfrs_core::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
@@ -26,12 +26,13 @@ const INLINE_BYTES: usize = 16 * 1024;
 /// What is made of small messages goes on when it is so much.
 const GATHERED_BYTES: usize = 32 * 1024;
 
-/// How many large messages go as they are after one that did not become smaller: the rest of its file is as random as a rule.
+/// How many large messages go as they are after one that did not become smaller: the rest of its file is as random as a
+/// rule.
 const UNTRIED: usize = 15;
 
 /// What is done to messages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Work {
+pub(super) enum Work {
     Compress(Coding),
     Decompress {
         coding: Coding,
@@ -76,8 +77,10 @@ impl Work {
     /// What the other side is told.
     fn status(self, why: Unreadable) -> Status {
         match (self, why) {
-            (Self::Compress(coding), _) => {
-                Status::internal(format!("a message could not be compressed ({})", coding.name()))
+            (Self::Compress(_), Unreadable::TooLarge) => Status::internal("a message is too large to be compressed"),
+            (Self::Compress(coding), Unreadable::Malformed(e)) => {
+                let why = format!("a message could not be compressed with {}", coding.name());
+                error::status(Error::internal(why).with_source(e))
             }
             (Self::Decompress { most, .. }, Unreadable::TooLarge) => {
                 error::clarified(Status::out_of_range(format!("a compressed message has more than {most} bytes")))
@@ -123,7 +126,7 @@ impl Message {
 }
 
 /// A body of messages to all of which something is done. One is worked on at a time.
-pub(crate) struct Recoded {
+pub(super) struct Recoded {
     /// `None` after its end.
     inner: Option<Body>,
     work: Work,
@@ -135,14 +138,17 @@ pub(crate) struct Recoded {
     turned: Option<BoxFuture<'static, Outcome>>,
     /// How many large messages are not tried.
     untried: usize,
+    /// Among those that are coded at the same time.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl Recoded {
-    pub(crate) fn new(inner: Body, work: Work, turns: Arc<Semaphore>) -> Self {
-        Self { inner: Some(inner), work, turns, taken: BytesMut::new(), turned: None, untried: 0 }
+    pub(super) fn new(inner: Body, work: Work, turns: Arc<Semaphore>, place: Option<OwnedSemaphorePermit>) -> Self {
+        Self { inner: Some(inner), work, turns, taken: BytesMut::new(), turned: None, untried: 0, _place: place }
     }
 
-    /// What becomes of the small messages that are at hand, up to the first large one, which is given to a blocking thread.
+    /// What becomes of the small messages that are at hand, up to the first large one, which is given to a blocking
+    /// thread.
     fn recode_taken(&mut self) -> Result<BytesMut, Unreadable> {
         let most = match self.work {
             Work::Decompress { most, .. } => most,
@@ -237,7 +243,7 @@ mod tests {
     }
 
     fn recoded(inner: Body, work: Work) -> Body {
-        Body::new(Recoded::new(inner, work, Arc::new(Semaphore::new(1))))
+        Body::new(Recoded::new(inner, work, Arc::new(Semaphore::new(1)), None))
     }
 
     async fn all(body: Body) -> Result<Bytes, axum::Error> {

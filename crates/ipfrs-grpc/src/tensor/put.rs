@@ -21,8 +21,8 @@ const MAX_TENSORS: usize = 100_000;
 /// Bytes that are remembered for a tensor besides its name and shape, about.
 const TENSOR_BYTES: usize = 128;
 
-/// Descriptions of more than this have room among what is whole in memory: as much again whenever it is full. Who sends slowly
-/// keeps no more than what came.
+/// Descriptions of more than this have room among what is whole in memory: as much again whenever it is full. Who sends
+/// slowly keeps no more than what came.
 const ROOM_BYTES: usize = 256 * 1024;
 
 /// What is known before the bytes come.

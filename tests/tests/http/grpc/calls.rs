@@ -1,5 +1,5 @@
-//! What every call has: an ID, a deadline, a count; health, reflection, and the end of the daemon. [`super::compressed`] has the
-//! codings.
+//! What every call has: an ID, a deadline, a count; health, reflection, and the end of the daemon.
+//! [`super::compressed`] has the codings, and [`super::ends`] cancelled calls.
 
 use std::time::Duration;
 

@@ -99,8 +99,8 @@ async fn call(channel: &Channel, method: &MethodDescriptor, messages: &[Value]) 
     Ok(found)
 }
 
-/// What every method refuses: a content ID, a path, an option or a description that is none. What is wrong with one block of many
-/// is told in its place, and the call succeeds.
+/// What every method refuses: a content ID, a path, an option or a description that is none. What is wrong with one block
+/// of many is told in its place, and the call succeeds.
 fn refused(method: &MethodDescriptor) -> Option<Vec<Value>> {
     let message = match method.name() {
         "BatchGetBlocks" | "BatchPutBlocks" | "StreamBlocks" => return None,

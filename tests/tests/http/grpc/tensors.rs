@@ -1,9 +1,10 @@
 //! `ipfrs.tensor.v1.TensorService`.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::stream::{self, StreamExt};
 use ipfrs_node::Dtype as Known;
 use ipfrs_proto::tensor::v1::get_tensor_response::Part as Got;
 use ipfrs_proto::tensor::v1::put_tensor_request::Part;
@@ -14,10 +15,13 @@ use ipfrs_proto::tensor::v1::{
     PutTensorRequest, PutTensorResponse, SliceTensorRequest, StreamTensorsRequest, TensorFormat, TensorInfo,
 };
 use safetensors::SafeTensors;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::assert_failed;
+use super::blocks::received;
 use crate::content::{self, assert_same};
 use crate::harness::TestGateway;
 
@@ -247,6 +251,33 @@ async fn what_is_put_must_be_what_was_described() {
     let odd = put(&gateway, odd).await.unwrap();
     assert_eq!(read(&gateway, get(&odd.cid, "a")).await.unwrap().1, b"1234");
     assert_eq!(read(&gateway, get(&odd.cid, "none")).await.unwrap().1, b"");
+}
+
+#[tokio::test]
+async fn long_lists_are_made_and_who_describes_much_and_waits_keeps_nobody_out() {
+    let gateway = TestGateway::start().await;
+    let long = |number: usize| info(&format!("{number}.{}", "layer".repeat(200)), Dtype::U8, &[1]);
+    let described: Vec<_> = (0..300).map(|number| message(Part::Info(long(number)))).collect();
+    // More than could have room at the same time if each took the most that it may describe.
+    let (senders, calls): (Vec<_>, Vec<_>) = (0..33)
+        .map(|_| {
+            let (sender, receiver) = mpsc::channel::<PutTensorRequest>(1);
+            let messages = stream::iter([&described[..], &[data("1")]].concat()).chain(received(receiver));
+            let mut client = tensor_client(&gateway);
+            (sender, tokio::spawn(async move { client.put_tensor(messages).await }))
+        })
+        .unzip();
+    let uploads = "ipfrs_streaming_operations_active{direction=\"upload\"}";
+    let all = gateway.until_metric(uploads, |active| active == 33);
+    timeout(Duration::from_secs(60), all).await.expect("some were kept waiting for room");
+    drop(senders);
+    for call in calls {
+        assert_failed(&call.await.unwrap().unwrap_err(), Code::InvalidArgument, "INVALID_INPUT", None);
+    }
+    let stored = put(&gateway, [&described[..], &[data(vec![7; 300])]].concat()).await.unwrap();
+    let asked = GetTensorInfoRequest { path: stored.cid, name: None };
+    let listed = tensor_client(&gateway).get_tensor_info(asked).await.unwrap().into_inner();
+    assert_eq!(listed.tensors, stored.tensors);
 }
 
 #[tokio::test]
