@@ -240,7 +240,7 @@ fn list(file: &TensorFile, tensors: &[Tensor]) -> GetTensorInfoResponse {
     let metadata = file.catalogue.metadata().iter().map(|(key, text)| (key.clone(), text.clone()));
     GetTensorInfoResponse {
         cid: file.cid.to_string(),
-        format: convert::file_format(file.catalogue.format()).to_owned(),
+        format: file.catalogue.format().name().to_owned(),
         tensors: tensors.iter().map(whole).collect(),
         metadata: metadata.collect(),
     }

@@ -182,6 +182,23 @@ async fn arrays_of_other_orders_are_given_little_endian_and_say_where_they_lie_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_takes_most_of_the_cache_is_read_once_and_told_whole() {
+    let gateway = TestGateway::start_with(|config| config.cache.max_bytes = 1 << 20).await;
+    let text = "\"é\u{1}\n".repeat(100_000);
+    let json = json!({"__metadata__": {"text": text, "": "b"}}).to_string();
+    let cid = gateway.add("", [&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat()).await;
+    for _ in 0..3 {
+        let info: Value = gateway.get(&format!("/v1/tensor/{cid}/info")).await.json().await.unwrap();
+        assert_eq!(
+            info,
+            json!({"cid": cid, "format": "safetensors", "metadata": {"text": text, "": "b"}, "tensors": []})
+        );
+    }
+    assert_eq!(gateway.metric("ipfrs_cache_misses_total{cache=\"tensor\"}").await, 1);
+    assert_eq!(gateway.metric("ipfrs_cache_hits_total{cache=\"tensor\"}").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_tensor_without_elements_is_one_that_was_asked_for() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", file(&[("none", Dtype::F32, &[0, 4], &[]), ("some", Dtype::U8, &[2], &[1, 2])])).await;

@@ -1,7 +1,7 @@
 //! Between the messages and what the Node calls things.
 
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Dtype, FileFormat, Slice, TensorFormat};
+use ipfrs_node::{Dtype, Slice, TensorFormat};
 use ipfrs_proto::tensor::v1::{self, DimensionSlice};
 
 /// What the names of the enumeration begin with; the rest is the name that safetensors gives.
@@ -28,14 +28,6 @@ pub(super) fn format(code: i32) -> Result<TensorFormat> {
         Ok(v1::TensorFormat::Safetensors) => Ok(TensorFormat::Safetensors),
         Ok(v1::TensorFormat::Arrow) => Ok(TensorFormat::Arrow),
         Err(_) => Err(Error::invalid(format!("there is no format {code}: say one of ipfrs.tensor.v1.TensorFormat"))),
-    }
-}
-
-/// The name of a file's format in answers.
-pub(super) fn file_format(format: FileFormat) -> &'static str {
-    match format {
-        FileFormat::Safetensors => "safetensors",
-        FileFormat::Npy => "npy",
     }
 }
 

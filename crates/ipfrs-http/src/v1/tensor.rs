@@ -90,8 +90,7 @@ async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, 
     };
     match asked.view {
         View::Tensors => tensors(state, &file, &asked, parts, headers, wanted).await,
-        View::Info => Ok(report::info(&state.node, file, &asked.request.names, headers, wanted)?),
-        View::Stats => Ok(report::stats(&state.node, file, &asked.request.names, headers, wanted).await?),
+        View::Info | View::Stats => Ok(report::report(&state.node, file, &asked, headers, wanted).await?),
     }
 }
 

@@ -79,17 +79,16 @@ pub(crate) struct Catalogues {
 impl Catalogues {
     /// With as many bytes as there may be of paths.
     pub(crate) fn new(config: &CacheConfig, meter: CacheMeter) -> Self {
-        let known = Cache::with_weighter(config.max_entries.min(MOST_CATALOGUES), config.max_bytes, ByTensors);
+        let entries = config.max_entries.clamp(1, MOST_CATALOGUES);
+        let least = config.max_bytes / entries as u64;
+        let known = Cache::with_weighter(ONE_SHARD_ENTRIES.min(entries), config.max_bytes, ByTensors { least });
         Self { known, meter }
     }
 
     fn get(&self, key: &(Cid, u64)) -> Option<Arc<Catalogue>> {
         let found = self.known.get(key);
-        if found.is_some() {
-            self.meter.hits.inc()
-        } else {
-            self.meter.misses.inc()
-        }
+        let counter = if found.is_some() { &self.meter.hits } else { &self.meter.misses };
+        counter.inc();
         found
     }
 
@@ -99,21 +98,29 @@ impl Catalogues {
     }
 }
 
-/// Most catalogues that are remembered.
+/// Most catalogues that are remembered, which the least weight of one sees to.
 const MOST_CATALOGUES: usize = 10_000;
+
+/// A cache that expects so few entries is not divided into shards, which would be too small for a large list: it would be
+/// read again for each request, and be in memory once for each that is under way.
+const ONE_SHARD_ENTRIES: usize = 32;
 
 /// About what a tensor takes besides its name and shape.
 const TENSOR_BYTES: u64 = 96;
 
 /// Weighs catalogues by their bytes in memory.
 #[derive(Debug, Clone)]
-pub(crate) struct ByTensors;
+pub(crate) struct ByTensors {
+    /// The weight of a small one.
+    least: u64,
+}
 
 impl Weighter<(Cid, u64), Arc<Catalogue>> for ByTensors {
     fn weight(&self, _: &(Cid, u64), catalogue: &Arc<Catalogue>) -> u64 {
         let tensors = catalogue.tensors().iter();
         let tensors: u64 = tensors.map(|t| TENSOR_BYTES + t.name.len() as u64 + 8 * t.shape.len() as u64).sum();
         let metadata = catalogue.metadata().iter();
-        TENSOR_BYTES + tensors + metadata.map(|(key, text)| TENSOR_BYTES + (key.len() + text.len()) as u64).sum::<u64>()
+        let metadata: u64 = metadata.map(|(key, text)| TENSOR_BYTES + (key.len() + text.len()) as u64).sum();
+        (TENSOR_BYTES + tensors + metadata).max(self.least)
     }
 }

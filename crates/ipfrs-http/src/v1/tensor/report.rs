@@ -13,6 +13,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Catalogue, Node, Order, Summary, TensorFile, TensorInfo, TensorOperation};
 use serde::Serialize;
 
+use super::request::{Asked, View};
 use super::{Wanted, response};
 use crate::body::unknown_length;
 use crate::failure::broken_off;
@@ -57,20 +58,30 @@ impl Chosen {
     }
 }
 
-/// `{"cid","format","metadata","tensors":[...]}`.
-pub(super) fn info(
+/// The list of the tensors that are named, or their statistics.
+pub(super) async fn report(
     node: &Node,
     file: TensorFile,
-    names: &[String],
+    asked: &Asked,
     headers: HeaderMap,
     wanted: Wanted,
 ) -> Result<Response> {
-    let chosen = Chosen::of(&file, names)?;
+    let chosen = Chosen::of(&file, &asked.request.names)?;
     if wanted != Wanted::Whole {
         return Ok(without_body(headers, wanted));
     }
-    node.count_tensor(TensorOperation::List, 0);
-    let document = written(async move |mut json| {
+    match asked.view {
+        View::Stats => Ok(answer(stats(node.clone(), file, chosen).await?, headers)),
+        View::Info | View::Tensors => {
+            node.count_tensor(TensorOperation::List, 0);
+            Ok(answer(info(file, chosen), headers))
+        }
+    }
+}
+
+/// `{"cid","format","metadata","tensors":[...]}`.
+fn info(file: TensorFile, chosen: Chosen) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
+    written(async move |mut json| {
         json.opening(&file).await?;
         json.put(",\"metadata\":{").await?;
         for (index, (key, text)) in chosen.catalogue.metadata().iter().enumerate() {
@@ -87,29 +98,21 @@ pub(super) fn info(
         }
         json.put("]}\n").await?;
         json.end().await
-    });
-    Ok(answer(document, headers))
+    })
 }
 
 /// `{"cid","format","tensors":[...]}`, each tensor summed up when the client has taken the one before.
-pub(super) async fn stats(
-    node: &Node,
+async fn stats(
+    node: Node,
     file: TensorFile,
-    names: &[String],
-    headers: HeaderMap,
-    wanted: Wanted,
-) -> Result<Response> {
-    let chosen = Chosen::of(&file, names)?;
-    if wanted != Wanted::Whole {
-        return Ok(without_body(headers, wanted));
-    }
-    let node = node.clone();
+    chosen: Chosen,
+) -> Result<impl Stream<Item = Result<Bytes>> + Send + 'static> {
     // A tensor that cannot be read is an error with a status, where it is the first.
     let first = match chosen.tensors().next() {
         Some(tensor) => Some(node.tensor_stats(&file, tensor).await?),
         None => None,
     };
-    let document = written(async move |mut json| {
+    Ok(written(async move |mut json| {
         json.opening(&file).await?;
         json.put(",\"tensors\":[").await?;
         for (index, tensor) in chosen.tensors().enumerate() {
@@ -119,15 +122,13 @@ pub(super) async fn stats(
             };
             json.put(if index > 0 { "," } else { "" }).await?;
             json.tensor(tensor).await?;
-            let summed = in_json(&summed(&summary))?;
             // The members of one object more.
-            json.put(&summed.replacen('{', ",", 1)).await?;
+            json.put(&in_json(&summed(&summary))?.replacen('{', ",", 1)).await?;
             json.flush().await?;
         }
         json.put("]}\n").await?;
         json.end().await
-    });
-    Ok(answer(document, headers))
+    }))
 }
 
 /// The answer to HEAD, or 304. How long a document is nobody knows before it is made.
