@@ -149,6 +149,12 @@ def store(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> St
     return cast(Store, found)
 
 
+@pytest.fixture(params=["node", "client"])
+def blocking(request: pytest.FixtureRequest) -> Store:
+    """Both classes that may be used from several threads."""
+    return cast(Store, request.getfixturevalue(request.param))
+
+
 @pytest.fixture(params=KINDS)
 def fresh(request: pytest.FixtureRequest, tmp_path: Path, url: str, loop: asyncio.AbstractEventLoop) -> Iterator[Store]:
     """As ``store``, for one test alone; Nodes are empty."""

@@ -62,7 +62,7 @@ def test_what_is_no_path_is_a_value_error(store: Store, bad: str) -> None:
 
 
 def test_arguments_of_a_wrong_type_are_type_errors_that_say_what_is_wanted(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("text")
+    text = io.TextIOWrapper(io.BytesIO(b"text"))
     anything: Any = store
     calls: list[tuple[Callable[[], Any], str]] = [
         (lambda: anything.add(42), "bytes-like"),
@@ -70,7 +70,7 @@ def test_arguments_of_a_wrong_type_are_type_errors_that_say_what_is_wanted(store
         (lambda: anything.add([1, 2]), "piece"),
         (lambda: anything.add(["text"]), "encode"),
         (lambda: anything.add(io.StringIO("text")), "'rb'"),
-        (lambda: anything.add(open(tmp_path / "text.txt")), "'rb'"),
+        (lambda: anything.add(text), "'rb'"),
         (lambda: anything.add(b"", chunkr="size-1"), "chunker"),
         (lambda: anything.add(b"", progress=3), "tqdm"),
         (lambda: anything.add_dir(tmp_path, nocopy=True), "nocopy"),

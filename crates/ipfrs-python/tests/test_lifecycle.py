@@ -81,19 +81,16 @@ def test_configurations_are_checked_by_name(tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_eight_threads_share_a_node(store: Store, request: pytest.FixtureRequest) -> None:
-    if "Async" in request.node.name:
-        pytest.skip("objects of asyncio belong to the thread of their loop")
-
+def test_eight_threads_share_one(blocking: Store) -> None:
     def work(thread: int) -> None:
         for at in range(20):
             data = f"{thread} {at} ".encode() * (at * 1000 + 1)
-            cid = store.add(data)
-            assert store.cat(cid) == data
-            assert b"".join(store.chunks(cid)) == data
-            assert store.has(cid) == (at > 0 or store.has(cid))
+            cid = blocking.add(data)
+            assert blocking.cat(cid) == data
+            assert b"".join(blocking.chunks(cid)) == data
+            assert blocking.stat(cid).size == len(data)
         blocks = [f"block {thread} {at}".encode() for at in range(200)]
-        assert [bytes(found or b"") for found in store.get_many(store.put_many(blocks))] == blocks
+        assert [bytes(found or b"") for found in blocking.get_many(blocking.put_many(blocks))] == blocks
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
@@ -272,12 +269,9 @@ with store:
 """
 
 
-def test_a_hundred_megabytes_are_added_in_bounded_memory(
-    store: Store, request: pytest.FixtureRequest, tmp_path: Path, url: str
-) -> None:
-    if "Async" in request.node.name:
-        pytest.skip("as the blocking ones")
-    done = run(STREAMING, url if isinstance(store, ipfrs.Client) else tmp_path)
+@pytest.mark.parametrize("kind", ["Node", "Client"])
+def test_a_hundred_megabytes_are_added_in_bounded_memory(kind: str, tmp_path: Path, url: str) -> None:
+    done = run(STREAMING, url if kind == "Client" else tmp_path)
     assert done.returncode == 0, done.stderr
     _, grown_mib = done.stdout.split()
     assert int(grown_mib) < 64
