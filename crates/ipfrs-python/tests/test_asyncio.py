@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,6 +78,36 @@ def test_the_loop_runs_while_a_file_is_read(tmp_path: Path) -> None:
                 assert await node.cat(await adding) == b"hello " * 5
 
     run(main())
+
+
+class Pipe:
+    """A file that tells when it is read."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.is_read = threading.Event()
+
+    def read(self, size: int, /) -> bytes:
+        self.is_read.set()
+        return os.read(self._descriptor, size)
+
+
+def test_an_import_that_waits_for_a_pipe_can_be_cancelled(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+
+    async def main() -> None:
+        async with ipfrs.AsyncNode(tmp_path) as node:
+            pipe = Pipe(read_end)
+            adding = asyncio.create_task(node.add(pipe))
+            await asyncio.to_thread(pipe.is_read.wait)
+            adding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await adding
+        # Only now does the thread that reads end.
+        os.close(write_end)
+
+    run(main())
+    os.close(read_end)
 
 
 async def until_asked(silent: socket.socket) -> socket.socket:

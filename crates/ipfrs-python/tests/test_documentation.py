@@ -14,6 +14,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+import numpy
 import pytest
 
 import ipfrs
@@ -53,6 +54,7 @@ DOCS = documented()
 @pytest.fixture
 def names(
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     node: ipfrs.Node,
     client: ipfrs.Client,
     anode: ipfrs.AsyncNode,
@@ -60,11 +62,12 @@ def names(
     gateway: ipfrs.Gateway,
     url: str,
 ) -> dict[str, Any]:
-    """What examples may use without having made it."""
-    import numpy
-
-    given = {name: getattr(ipfrs, name) for name in ipfrs.__all__}
-    return {**given, **locals(), "ipfrs": ipfrs, "numpy": numpy, "os": os, "asyncio": asyncio, "tmp": tmp_path}
+    """What examples may use without having made it. They work in a directory of their own."""
+    monkeypatch.chdir(tmp_path)
+    given: dict[str, Any] = {name: getattr(ipfrs, name) for name in ipfrs.__all__}
+    given.update(node=node, client=client, anode=anode, aclient=aclient, gateway=gateway, url=url)
+    given.update(ipfrs=ipfrs, numpy=numpy, os=os, asyncio=asyncio, Path=Path, tmp=tmp_path)
+    return given
 
 
 @pytest.fixture
@@ -87,11 +90,10 @@ def awaiting(monkeypatch: pytest.MonkeyPatch, loop: asyncio.AbstractEventLoop) -
 @pytest.mark.usefixtures("awaiting")
 @pytest.mark.parametrize("name", sorted(DOCS))
 def test_examples_do_what_they_say(name: str, names: dict[str, Any]) -> None:
-    module = importlib.import_module(name) if name in {module.__name__ for module in modules()} else None
-    scope = {**names, **(vars(module) if module is not None and module is not ipfrs else {})}
-    for found in modules():
-        if name.startswith(found.__name__ + ".") and found is not ipfrs:
-            scope = {**names, **vars(found)}
+    scope: dict[str, Any] = {}
+    for module in modules():
+        if f"{name}.".startswith(f"{module.__name__}."):
+            scope.update(vars(module))
     test = doctest.DocTestParser().get_doctest(DOCS[name], {**scope, **names}, name, name, 0)
     told: list[str] = []
     failed = doctest.DocTestRunner(optionflags=FLAGS).run(test, out=told.append).failed

@@ -63,7 +63,8 @@ def test_content_of_one_byte_and_of_none(store: Store) -> None:
     # Kubo's, too.
     assert store.add(b"") == "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH"
     assert store.add(keystream("ipfrs-1", 1)) == "QmXDSGwJj4q73CE2RifQA8RL7cUouC2zY5V7P8nqGkescX"
-    assert store.add(keystream("ipfrs-1", 1), inline_limit=32) == "bafyaacika4eaeeqbbmmac"
+    for options in ({"inline": True}, {"inline_limit": 32}):
+        assert store.add(keystream("ipfrs-1", 1), **options) == "bafyaacika4eaeeqbbmmac"  # type: ignore[arg-type]
     assert store.cat("QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH") == b""
     assert store.cat("bafyaacika4eaeeqbbmmac") == keystream("ipfrs-1", 1)
 

@@ -1,7 +1,7 @@
 """Content-addressed storage for Python: a store in this process, or a client of the ipfrs daemon.
 
 >>> import ipfrs
->>> with ipfrs.Node(tmp / "my-repo") as node:         # a store in this process
+>>> with ipfrs.Node("my-repo") as node:         # a store in this process
 ...     cid = node.add(b"hello world")
 ...     node.cat(cid, offset=6)
 b'world'

@@ -57,9 +57,9 @@ class _Asynchronous:
         """Adds a directory with everything in it, as :meth:`Node.add_dir`.
 
         Example:
-            >>> (tmp / "pages").mkdir()
-            >>> _ = (tmp / "pages" / "a.txt").write_bytes(b"hello")
-            >>> folder = await anode.add_dir(tmp / "pages")
+            >>> Path("pages").mkdir()
+            >>> _ = Path("pages/a.txt").write_bytes(b"hello")
+            >>> folder = await anode.add_dir("pages")
             >>> await anode.cat(folder + "/a.txt")
             b'hello'
         """
@@ -132,8 +132,8 @@ class _Asynchronous:
         """Saves a file, or a directory with everything in it, on this machine, as :meth:`Node.save`.
 
         Example:
-            >>> saved = await anode.save(await anode.add(b"hello"), tmp / "hello.txt")
-            >>> (tmp / "hello.txt").read_bytes()
+            >>> saved = await anode.save(await anode.add(b"hello"), "hello.txt")
+            >>> Path("hello.txt").read_bytes()
             b'hello'
         """
         return await awaited(_saving.save(self._native, _steps.text(path, "a path"), dest, progress))
@@ -265,7 +265,7 @@ class _Asynchronous:
         Without ``dest`` it is an async iterator of pieces; with one, it is awaited for the number of bytes.
 
         Example:
-            >>> await anode.export_car(await anode.add(b"hello"), tmp / "hello.car")
+            >>> await anode.export_car(await anode.add(b"hello"), "hello.car")
             105
         """
         checked = _steps.text(path, "a path")
@@ -421,7 +421,7 @@ class AsyncNode(_Asynchronous):
         InvalidInputError: The configuration is wrong; the message names key and remedy.
 
     Example:
-        >>> async with ipfrs.AsyncNode(tmp / "repo") as store:
+        >>> async with ipfrs.AsyncNode("repo") as store:
         ...     await store.cat(await store.add(b"hello"))
         b'hello'
     """

@@ -41,7 +41,7 @@ class Gateway:
         TypeError: A section is no mapping, or a value is none that TOML has.
 
     Example:
-        >>> with ipfrs.Gateway(repo=tmp / "served") as gateway:
+        >>> with ipfrs.Gateway(repo="served") as gateway:
         ...     client = gateway.client()
         ...     client.cat(client.add(b"hello"))
         ...     client.close()
@@ -81,7 +81,7 @@ class Gateway:
             OSError: The address cannot be listened on.
 
         Example:
-            >>> gateway = ipfrs.Gateway(repo=tmp / "served").start()
+            >>> gateway = ipfrs.Gateway(repo="served").start()
             >>> gateway.url
             'http://127.0.0.1:...'
             >>> gateway.stop()
@@ -95,7 +95,7 @@ class Gateway:
         """Ends it: running transfers may end first, then the repo is given back. Stopping twice is no error.
 
         Example:
-            >>> gateway = ipfrs.Gateway(repo=tmp / "served").start()
+            >>> gateway = ipfrs.Gateway(repo="served").start()
             >>> gateway.stop()
             >>> gateway.running
             False

@@ -197,7 +197,7 @@ def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
             raise TypeError(f"{method}() has no option {name!r}{hint}")
     given = {name: value for name, value in options.items() if value is not None}
     if "inline_limit" in given:
-        given["inline"] = True
+        given.setdefault("inline", True)
     if "wrap" in given:
         given["wrap_with_directory"] = given.pop("wrap")
     return given

@@ -190,8 +190,10 @@ class AddOptions(TypedDict, total=False):
     """``"sha2-256"``, ``"sha2-512"``, ``"sha3-256"``, ``"blake2b-256"``, ``"blake3"`` ..."""
     trickle: bool
     """Lay files out so that their beginning is near the root."""
+    inline: bool
+    """Small blocks go into the content IDs that name them, and are not stored."""
     inline_limit: int
-    """Blocks of at most this many bytes (up to 128) go into the content IDs that name them."""
+    """Most bytes of such a block, up to 128; 32 if left out. It needs no ``inline`` beside it."""
     max_file_links: int
     """Most links of a file's inner nodes."""
     max_directory_links: int

@@ -86,7 +86,7 @@ class _Blocking(FileMethods, BlockMethods, TensorMethods):
         Afterwards methods raise `ClosedError`. What `get` gave stays valid.
 
         Example:
-            >>> with ipfrs.Node(tmp / "other") as other:
+            >>> with ipfrs.Node("other") as other:
             ...     cid = other.add(b"hello")
             >>> other.closed
             True
@@ -123,7 +123,7 @@ class Node(_Blocking):
         InvalidInputError: The configuration is wrong; the message names key and remedy.
 
     Example:
-        >>> with ipfrs.Node(tmp / "repo") as store:
+        >>> with ipfrs.Node("repo") as store:
         ...     store.cat(store.add(b"hello"))
         b'hello'
     """

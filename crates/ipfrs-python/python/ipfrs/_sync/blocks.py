@@ -256,9 +256,9 @@ class BlockMethods:
 
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
-            >>> node.export_car(folder, tmp / "folder.car")
+            >>> node.export_car(folder, "folder.car")
             191
-            >>> client.import_car(tmp / "folder.car") == [folder]
+            >>> client.import_car("folder.car") == [folder]
             True
         """
         checked = _steps.text(path, "a path")

@@ -47,7 +47,7 @@ class FileMethods:
                 * chunker (str): ``"size-BYTES"``, ``"rabin-MIN-AVG-MAX"`` or ``"buzhash"``;
                 * trickle (bool), max_file_links (int), max_directory_links (int),
                   max_hamt_fanout (int): how nodes are laid out;
-                * inline_limit (int): blocks of at most so many bytes go into their content IDs;
+                * inline (bool), inline_limit (int): small blocks go into their content IDs;
                 * mode (int), mtime (float, seconds since 1970), preserve_mode, preserve_mtime (bool);
                 * wrap (bool), name (str): into a directory of its own, under this name;
                 * only_hash (bool): make the content ID and store nothing;
@@ -102,9 +102,9 @@ class FileMethods:
             InvalidInputError: An option is not possible, or something in it is no file, directory or symlink.
 
         Example:
-            >>> (tmp / "photos").mkdir()
-            >>> _ = (tmp / "photos" / "a.txt").write_bytes(b"hello")
-            >>> folder = node.add_dir(tmp / "photos")
+            >>> Path("photos").mkdir()
+            >>> _ = Path("photos/a.txt").write_bytes(b"hello")
+            >>> folder = node.add_dir("photos")
             >>> node.cat(folder + "/a.txt")
             b'hello'
 
@@ -266,8 +266,8 @@ class FileMethods:
 
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
-            >>> saved = node.save(folder, tmp / "copy")
-            >>> (tmp / "copy" / "a.txt").read_bytes()
+            >>> saved = node.save(folder, "copy")
+            >>> Path("copy/a.txt").read_bytes()
             b'hello'
         """
         return finished(_saving.save(self._native, _steps.text(path, "a path"), dest, progress))
