@@ -318,6 +318,34 @@ fn expected(dims: &[(u64, Range)]) -> Vec<u64> {
     (0..total).filter(is_taken).collect()
 }
 
+/// What headers of `.npy` are made of, and what they are not.
+const TOKENS: [&str; 24] = [
+    "{",
+    "}",
+    "}",
+    "(",
+    ")",
+    ")",
+    "[",
+    "]",
+    ",",
+    ",",
+    ":",
+    " ",
+    "'descr'",
+    "'shape'",
+    "\"fortran_order\"",
+    "'>c8'",
+    "'|O'",
+    "'",
+    "\\",
+    "True",
+    "2",
+    "3L",
+    "99999999999999999999",
+    "é\0",
+];
+
 /// Few, so that some occur twice.
 fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "é", r"\u0000", "__metadata__", "", "long"])
@@ -396,6 +424,24 @@ proptest! {
             }
         }
         let _ = parse(&bytes);
+    }
+
+    #[test]
+    fn no_literal_of_python_is_read_as_more_than_it_says(
+        tokens in prop::collection::vec(prop::sample::select(TOKENS.to_vec()), 0..24),
+        version in 1_u8..4,
+        is_begun: bool,
+    ) {
+        let begin = if is_begun { "{'descr': '<f4', 'fortran_order': True, 'shape': (" } else { "" };
+        let file = npy_file_of(version, &format!("{begin}{}", tokens.concat()), 24);
+        match parse(&file) {
+            Err(error) => prop_assert!(error.to_string().len() < 2_000),
+            Ok(catalogue) => {
+                let only = &catalogue.tensors()[0];
+                prop_assert_eq!(only.bytes, tensor_bytes(only.dtype, &only.shape).unwrap());
+                prop_assert_eq!(only.offset + only.bytes, file.len() as u64);
+            }
+        }
     }
 
     #[test]
