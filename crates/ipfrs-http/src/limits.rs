@@ -49,14 +49,16 @@ pub(crate) fn too_many(state: &AppState, endpoint: &str, id: &HeaderValue) -> Re
     }
 }
 
-/// What `answer` gives, all of it within `gateway.max_request_seconds`: 504 when its head does not come in time, broken off
-/// when its end does not. An answer that is given at once costs no timer.
-pub(crate) async fn in_time(state: &AppState, answer: impl Future<Output = Response>) -> Response {
+/// What `answer` gives, all of it within `gateway.max_request_seconds`: 504, which `refuse` renders, when its head does not
+/// come in time, broken off when its end does not. An answer that is given at once costs no timer.
+pub(crate) async fn in_time(
+    state: &AppState,
+    answer: impl Future<Output = Response>,
+    refuse: impl FnOnce(Error) -> Response,
+) -> Response {
     let longest = Duration::from_secs(state.config.max_request_seconds);
     let end = Instant::now() + longest;
-    let Ok(response) = timeout_at(end, answer).await else {
-        return GatewayError(over_time(&state.node, longest)).into_response();
-    };
+    let Ok(response) = timeout_at(end, answer).await else { return refuse(over_time(&state.node, longest)) };
     if response.body().is_end_stream() {
         return response;
     }

@@ -136,16 +136,16 @@ async fn a_request_that_takes_too_long_is_504_or_breaks_off() {
     let cid = gateway.add("raw-leaves=true", content).await;
     store.withhold(&last_chunk(&gateway, &cid).await);
     store.withhold(&whole);
-    let head = async {
-        let text = refusal(gateway.get(&format!("/ipfs/{whole}")).await, 504).await;
-        assert!(text.contains("gateway.max_request_seconds = 1"), "{text}");
-    };
-    let body = async {
-        let answer = exchange(&gateway, &format!("GET /ipfs/{cid} HTTP/1.1")).await;
-        assert_eq!((answer.status, answer.is_complete), (200, false));
-    };
-    timeout(WATCHDOG, async { tokio::join!(head, body) }).await.unwrap();
-    assert_eq!(struck(&gateway, "max_request").await, 2);
+    let heads = join_all(["/ipfs", "/v1/stream/download", "/v1/tensor"].map(async |route| {
+        let text = refusal(gateway.get(&format!("{route}/{whole}")).await, 504).await;
+        assert!(text.contains("gateway.max_request_seconds = 1"), "{route}: {text}");
+    }));
+    let bodies = join_all(["/ipfs", "/v1/stream/download"].map(async |route| {
+        let answer = exchange(&gateway, &format!("GET {route}/{cid} HTTP/1.1")).await;
+        assert_eq!((answer.status, answer.is_complete), (200, false), "{route}");
+    }));
+    timeout(WATCHDOG, async { tokio::join!(heads, bodies) }).await.unwrap();
+    assert_eq!(struck(&gateway, "max_request").await, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
