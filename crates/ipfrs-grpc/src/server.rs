@@ -185,8 +185,8 @@ impl Grpc {
     /// The same services for a listener that others share: as gRPC-Web, over HTTP/1.1 and HTTP/2, and as gRPC over HTTP/2.
     /// Who may call, and how many at the same time, is for that listener to say.
     pub fn web_routes(&self) -> Router {
-        let observed = self.router.clone().reset_fallback().layer(from_fn_with_state(self.calls.clone(), call::observe));
-        observed.layer(GrpcWebLayer::new())
+        let observe = from_fn_with_state(self.calls.clone(), call::observe);
+        self.router.clone().reset_fallback().layer(observe).layer(GrpcWebLayer::new())
     }
 
     fn too_many<B>(&self, request: &Request<B>) -> Response {
