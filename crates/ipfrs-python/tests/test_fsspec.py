@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import random
 import urllib.request
 from collections.abc import Callable
@@ -214,9 +215,29 @@ def test_instances_of_many_threads_share_one_store(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         found = threads.map(lambda n: fsspec.filesystem("ipfrs", path=tmp_path).cat_file(cid, n, n + 10), range(20))
         assert list(found) == [CONTENT[n : n + 10] for n in range(20)]
-    fsspec.filesystem("ipfrs", path=tmp_path).close()
-    # It was given back.
-    with ipfrs.Node(tmp_path) as node:
-        assert node.size(node.resolve(cid)) > 0
+    fs = fsspec.filesystem("ipfrs", path=tmp_path)
+    for _ in range(2):
+        fs.close()
+        # It was given back, and is opened again when it is used again.
+        with ipfrs.Node(tmp_path) as node:
+            assert node.has(cid)
+        assert fs.cat_file(cid, 0, 3) == CONTENT[:3]
+    fs.close()
+
+
+def test_the_daemon_is_named_by_the_environment_and_goes_along_with_copies(
+    gateway: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cid = client.add(b"of the daemon")
+    monkeypatch.setenv("IPFRS_URL", gateway.url)
+    assert fsspec.filesystem("ipfrs", skip_instance_cache=True).cat_file(cid) == b"of the daemon"
+    monkeypatch.delenv("IPFRS_URL")
+    fs = fsspec.filesystem("ipfrs", endpoint_url=gateway.url)
+    assert pickle.loads(pickle.dumps(fs)).cat_file(cid) == b"of the daemon"
+    with pytest.raises(ConnectionError):
+        fsspec.filesystem("ipfrs", endpoint_url="http://127.0.0.1:1").exists(cid)
+
+
+def test_only_one_place_can_be_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one of endpoint_url, path and client"):
         fsspec.filesystem("ipfrs", endpoint_url="http://127.0.0.1:1", path=tmp_path)

@@ -28,7 +28,14 @@ from ._sync import Client, Node
 from .errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
+    from typing import Optional, Union
+
+    from typing_extensions import TypeAlias
+
     from ._values import Entry, Kind, Stat
+
+    # The directory of a store, or URL and token of a daemon.
+    _Place: TypeAlias = Union[tuple[str], tuple[Optional[str], Optional[str]]]
 
 __all__ = ["IpfrsFileSystem"]
 
@@ -38,7 +45,7 @@ _READERS = 8
 _TYPES: dict[Kind, str] = {"file": "file", "directory": "directory", "symlink": "link", "node": "other"}
 
 # fsspec makes an instance for each thread, and a store can be open once: instances share what they opened.
-_shared: dict[tuple[object, ...], Node | Client] = {}
+_shared: dict[_Place, Node | Client] = {}
 _sharing = threading.Lock()
 
 
@@ -99,7 +106,16 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         super().__init__(*args, **storage_options)
         if sum(option is not None for option in (endpoint_url, path, client)) > 1:
             raise InvalidInputError("give one of endpoint_url, path and client: each says where content is read")
-        self._store: Node | Client = client if client is not None else _opened(endpoint_url, token, path)
+        self._given = client
+        if path is None:
+            self._place: _Place = (endpoint_url or os.environ.get("IPFRS_URL") or None, token)
+        else:
+            self._place = (os.path.realpath(path),)
+
+    @property
+    def _store(self) -> Node | Client:
+        """Where content is read. What was closed meanwhile is opened again."""
+        return _opened(self._place) if self._given is None else self._given
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -264,14 +280,16 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     mkdir = makedirs = rmdir = rm = rm_file = _rm = cp_file = mv = put_file = pipe_file = touch = _refuse
 
     def close(self) -> None:
-        """Forgets what was listed, and closes the store that was opened for this file system, for all that share it."""
+        """Forgets what was listed, and closes what was opened, for all file systems with the same options.
+
+        Whatever is used again is opened again; what was given as `client` stays open.
+        """
         self.dircache.clear()
-        with _sharing:
-            mine = [key for key, store in _shared.items() if store is self._store]
-            for key in mine:
-                del _shared[key]
-        if mine:
-            self._store.close()
+        if self._given is None:
+            with _sharing:
+                store = _shared.pop(self._place, None)
+            if store is not None:
+                store.close()
 
 
 class IpfrsFile(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
@@ -285,20 +303,18 @@ class IpfrsFile(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
         return data
 
 
-def _opened(url: str | None, token: str | None, path: str | os.PathLike[str] | None) -> Node | Client:
-    """What is open already for these options, or is opened now."""
-    if path is None and url is None:
-        url = os.environ.get("IPFRS_URL") or None
-    key = (url, token) if path is None else (os.path.realpath(path),)
+def _opened(place: _Place) -> Node | Client:
+    """What is open already at this place, or is opened now."""
     with _sharing:
-        store = _shared.get(key)
+        store = _shared.get(place)
         if store is None or store.closed:
-            if path is not None:
-                store = Node(path)
+            if len(place) == 1:
+                store = Node(place[0])
             else:
-                store = Client(url, token=token) if url is not None else Client(token=token)
-            _shared[key] = store
-    return store
+                url, token = place
+                store = Client(token=token) if url is None else Client(url, token=token)
+            _shared[place] = store
+        return store
 
 
 def _described(name: str, found: Entry | Stat) -> dict[str, Any]:
