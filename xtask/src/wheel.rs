@@ -18,7 +18,7 @@ pub(crate) fn package() -> Result<PathBuf> {
 /// make rather than small.
 pub(crate) fn of_tests(environment: &Environment) -> Result<PathBuf> {
     let directory = emptied("python-wheel")?;
-    let options = ["--profile", "dev", "--auditwheel", "skip", "--compression-level", "1"];
+    let options = ["--quiet", "--profile", "dev", "--auditwheel", "skip", "--compression-level", "1"];
     maturin(environment, "build", &options, &directory)?;
     only(&directory, "whl")
 }
@@ -30,7 +30,7 @@ pub(crate) fn of_tests(environment: &Environment) -> Result<PathBuf> {
 pub(crate) fn publishable() -> Result<()> {
     let environment = Environment::with(crate::python::ENVIRONMENT, &crate::python::requirements()?)?;
     let directory = emptied("wheels")?;
-    maturin(&environment, "build", &["--auditwheel", "check", "--compatibility", "pypi"], &directory)?;
+    maturin(&environment, "build", &["--quiet", "--auditwheel", "check", "--compatibility", "pypi"], &directory)?;
     maturin(&environment, "sdist", &[], &directory)?;
     let (wheel, source) = (only(&directory, "whl")?, only(&directory, "gz")?);
     crate::run("wheel", environment.command().args(["-m", "twine", "check", "--strict"]).args([&wheel, &source]))?;
@@ -56,7 +56,7 @@ pub(crate) fn publishable() -> Result<()> {
 
 fn maturin(environment: &Environment, command: &str, options: &[&str], directory: &Path) -> Result<()> {
     let mut maturin = environment.command();
-    maturin.args(["-m", "maturin", command, "--quiet"]).args(options);
+    maturin.args(["-m", "maturin", command]).args(options);
     crate::run("wheel", maturin.arg("--out").arg(directory).current_dir(package()?))
 }
 
