@@ -10,7 +10,6 @@ Content never changes under its ID: whatever caches it is right forever, and not
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import io
@@ -49,16 +48,10 @@ _shared: dict[_Place, Node | Client] = {}
 _sharing = threading.Lock()
 
 
-@atexit.register
-def _close_shared() -> None:
-    while _shared:
-        _shared.popitem()[1].close()
-
-
 def _after_fork_in_child() -> None:
+    # Another thread may have held it. What is shared stays: using it says that the process was forked.
     global _sharing
     _sharing = threading.Lock()
-    _shared.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
