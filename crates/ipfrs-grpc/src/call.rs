@@ -138,9 +138,9 @@ where
     let mut response = match request_id::within(&id, || Codings::take(request.headers_mut())) {
         Ok(codings) => {
             let request = request.map(|body| calls.inbound(body, codings, &end.method));
-            let answer = match calls.shortcuts.answer(request) {
-                Ok(answer) => Either::Left(answer),
-                Err(request) => Either::Right(routed(request)),
+            let answer = match calls.shortcuts.to(request.uri().path()) {
+                Some(method) => Either::Left(method(request.into_body())),
+                None => Either::Right(routed(request)),
             };
             calls.outbound(answered(&calls, answer, deadline, &id).await, codings)
         }

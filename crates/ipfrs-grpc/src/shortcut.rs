@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::fmt;
 
 use axum::body::Body;
-use axum::extract::Request;
 use axum::response::Response;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,8 +16,8 @@ use tonic_prost::ProstDecoder;
 
 use crate::spliced::{self, Spliced};
 
-/// How a method answers.
-type Answer = Box<dyn Fn(Body) -> BoxFuture<'static, Response> + Send + Sync>;
+/// How a method answers the body of a request.
+pub(crate) type Answer = Box<dyn Fn(Body) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// The methods, by path.
 #[derive(Default)]
@@ -53,15 +52,9 @@ impl Shortcuts {
         self.0.insert(path, Box::new(method));
     }
 
-    /// What a method answers.
-    ///
-    /// # Errors
-    /// The request, where no shortcut leads to its method.
-    pub(crate) fn answer(&self, request: Request) -> Result<BoxFuture<'static, Response>, Request> {
-        match self.0.get(request.uri().path()) {
-            Some(answer) => Ok(answer(request.into_body())),
-            None => Err(request),
-        }
+    /// The method of this path, where a shortcut leads to it.
+    pub(crate) fn to(&self, path: &str) -> Option<&Answer> {
+        self.0.get(path)
     }
 }
 
