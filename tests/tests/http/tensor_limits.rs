@@ -89,6 +89,41 @@ async fn tensors_whose_blocks_do_not_come_are_504_or_break_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn requests_for_tensors_are_among_those_that_are_limited() {
+    let store = Withholding::new();
+    let gateway = TestGateway::start_over(store.clone(), |config| {
+        config.gateway.max_concurrent_requests = 1;
+        config.gateway.max_ranges = 2;
+    })
+    .await;
+    let data = content::bytes(1_000);
+    let cid = gateway.add("", file(&[("a", Dtype::U8, &[1_000], &data)])).await;
+    let path = format!("/v1/tensor/{cid}?name=a");
+    for (ranges, status) in [("0-1,5-6", 206), ("0-1,5-6,8-9", 200)] {
+        let request = gateway.request(Method::GET, &path).header("range", format!("bytes={ranges}"));
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), status, "{ranges}");
+        response.bytes().await.unwrap();
+    }
+    let other = gateway.add("", file(&[("b", Dtype::U8, &[1], &[1])])).await;
+    store.withhold(&other);
+    let held = tokio::spawn(gateway.request(Method::GET, &format!("/v1/tensor/{other}")).send());
+    timeout(WATCHDOG, store.waiting(1)).await.unwrap();
+    let refused = gateway.get(&path).await;
+    assert_eq!(header(&refused, "retry-after"), "1");
+    problem(refused, 429, "rate_limited").await;
+    store.release();
+    assert_eq!(held.await.unwrap().unwrap().bytes().await.unwrap()[..], [1]);
+    // Over 64 parts, and over 64 dimensions.
+    let parts = ["0"; 65].join(",");
+    problem(gateway.get(&format!("{path}&slice={parts}")).await, 400, "invalid_input").await;
+    let json = format!(r#"{{"a":{{"dtype":"U8","shape":[{}],"data_offsets":[0,1]}}}}"#, ["1"; 65].join(","));
+    let deep = [&(json.len() as u64).to_le_bytes()[..], json.as_bytes(), &[7]].concat();
+    let deep = gateway.add("", deep).await;
+    problem(gateway.get(&format!("/v1/tensor/{deep}/info")).await, 400, "invalid_input").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_that_lie_far_apart_are_read_at_the_same_time_and_no_more_than_a_window_of_them() {
     let store = Withholding::new();
     let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
