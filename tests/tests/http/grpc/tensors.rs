@@ -174,6 +174,9 @@ async fn tensors_are_listed_got_sliced_summed_up_and_streamed() {
         let name = format!("ipfrs_tensor_operations_total{{type=\"{operation}\"}}");
         assert_eq!(gateway.metric(&name).await, least, "{operation}");
     }
+    assert_eq!(gateway.metric("ipfrs_tensor_slice_operations_total").await, count);
+    let sized = count + (count * 2 + 3) + count + count;
+    assert_eq!(gateway.metric("ipfrs_tensor_size_bytes_count").await, sized, "what was put, got, sliced and summed up");
 }
 
 #[tokio::test]
