@@ -14,7 +14,7 @@ from ipfrs.bench.__main__ import main
 def test_the_published_test_is_repeated_for_every_subject(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["concurrency", "3", "2", "--size", "1", "70KiB", "--verbose"]) == 0
     out = capsys.readouterr().out
-    for subject in ("Node", "Client"):
+    for subject in ("Node", "Client", "numpy.copy"):
         for size in ("1 B", "70 KiB"):
             assert f"======= SUMMARY: {subject}, {size} =======\nData Items:      3\nFetch Attempts:  2\n" in out
     assert len(re.findall(r"^Mean Fetch Time \(Sequential\):  \d+\.\d{10} seconds/item$", out, re.M)) >= 4

@@ -14,10 +14,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import numpy
+
 from .._gateway import Gateway
 from .._sync import Client, Node
 
 T = TypeVar("T")
+
+CONTROL = "numpy.copy"
+"""The name of the control."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,8 @@ class Subject(Protocol):
     def push(self, data: bytes) -> str:
         """Stores an item; gives its content ID."""
 
-    def fetch(self, cid: str) -> bytes:
-        """One item."""
+    def fetch(self, cid: str) -> Any:
+        """One item, as something that ``bytes`` takes."""
 
     def sequential(self, cids: Sequence[str]) -> Attempt:
         """Fetches one item after the other."""
@@ -122,6 +127,17 @@ class Blocking:
         return Fetched(index, start, time.perf_counter() - begin)
 
 
+def control(pool: Pool | None) -> Blocking:
+    """What has to be done at least: numpy copies the item in memory, which needs no GIL either."""
+    held: list[numpy.ndarray[Any, Any]] = []
+
+    def push(data: bytes) -> str:
+        held.append(numpy.frombuffer(data, numpy.uint8))
+        return str(len(held) - 1)
+
+    return Blocking(CONTROL, None, push, lambda cid: held[int(cid)].copy(), pool)
+
+
 class Aioipfs:
     """The package aioipfs. It has no threads: at the same time means tasks of one event loop."""
 
@@ -189,7 +205,7 @@ def _complete(items: list[Fetched], cids: Sequence[str]) -> tuple[Fetched, ...]:
 def subjects(
     names: Sequence[str], url: str | None, kubo_url: str | None, threads: int | None
 ) -> Iterator[list[Subject]]:
-    """The subjects of these names: ``node``, ``client``, ``kubo``.
+    """The subjects of these names: ``node``, ``client``, ``kubo``, ``control``.
 
     Args:
         names: Which ones.
@@ -211,6 +227,8 @@ def subjects(
             found.append(Blocking("Client", client, client.add, client.cat, pool))
         if "kubo" in names:
             found.extend(_kubo_compatible(stack, kubo_url or url or "", pool))
+        if "control" in names:
+            found.append(control(pool))
         yield found
 
 
