@@ -104,7 +104,7 @@ impl Calls {
 
 /// Room in memory for an answer, which a method puts among the extensions of its response: it is free again when all has been
 /// sent.
-pub(crate) type Kept = Arc<Room>;
+pub(crate) type Kept = Arc<Vec<Room>>;
 
 /// When a call is over.
 #[derive(Debug, Clone, Copy)]

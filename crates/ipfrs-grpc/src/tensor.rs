@@ -74,7 +74,7 @@ impl TensorService for Tensors {
     ) -> Result<Response<PutTensorResponse>, Status> {
         self.node.check_tensors().map_err(Fault::from)?;
         let inbound = Inbound::new(request.into_inner(), self.limits.upload_idle);
-        Ok(Response::new(put::put(&self.node, inbound).await?))
+        put::put(&self.node, inbound).await
     }
 
     async fn get_tensor_info(
@@ -90,15 +90,13 @@ impl TensorService for Tensors {
             return Err(Fault::from(Error::too_large(why)).into());
         }
         self.node.count_tensor(TensorOperation::List, 0);
-        if bytes <= SMALL_LIST_BYTES {
-            return Ok(Response::new(list(&file, listed)));
-        }
         // As a message, and as its bytes.
-        let room = self.node.room(2 * bytes).await.map_err(Fault::from)?;
-        let made =
-            spawn_blocking(move || Ok::<_, Fault>(list(&file, self::listed(&file, request.name.as_deref())?))).await;
-        let failed = |e| Fault::from(Error::internal("listing tensors failed").with_source(e));
-        let mut response = Response::new(made.map_err(failed)??);
+        let room = match bytes {
+            ..=SMALL_LIST_BYTES => Vec::new(),
+            _ => vec![self.node.room(2 * bytes).await.map_err(Fault::from)?],
+        };
+        let made = aside(bytes, move || Ok::<_, Fault>(list(&file, self::listed(&file, request.name.as_deref())?)));
+        let mut response = Response::new(made.await??);
         response.extensions_mut().insert(Kept::new(room));
         Ok(response)
     }
@@ -227,6 +225,14 @@ fn listed<'a>(file: &'a TensorFile, name: Option<&str>) -> Result<&'a [Tensor], 
         Some(name) => Ok(std::slice::from_ref(file.catalogue.get(name)?)),
         None => Ok(file.catalogue.tensors()),
     }
+}
+
+/// Makes a list of about so many bytes, where that holds up nobody.
+async fn aside<T: Send + 'static>(bytes: usize, make: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
+    if bytes <= SMALL_LIST_BYTES {
+        return Ok(make());
+    }
+    spawn_blocking(make).await.map_err(|e| Error::internal("listing tensors failed").with_source(e).into())
 }
 
 /// What a list takes as a message, at most.

@@ -8,9 +8,10 @@ use ipfrs_core::Error;
 use ipfrs_node::{NewTensor, Node, Room, UploadOptions};
 use ipfrs_proto::tensor::v1::put_tensor_request::Part;
 use ipfrs_proto::tensor::v1::{PutTensorOptions, PutTensorRequest, PutTensorResponse, TensorInfo};
-use tonic::Status;
+use tonic::{Response, Status};
 
-use super::{MAX_LIST_BYTES, convert, whole};
+use super::{MAX_LIST_BYTES, aside, convert, whole};
+use crate::call::Kept;
 use crate::error::{Fault, in_field};
 use crate::inbound::Inbound;
 use crate::payload;
@@ -37,7 +38,10 @@ struct Described {
 }
 
 /// Stores what a client streams.
-pub(super) async fn put(node: &Node, mut inbound: Inbound<PutTensorRequest>) -> Result<PutTensorResponse, Status> {
+pub(super) async fn put(
+    node: &Node,
+    mut inbound: Inbound<PutTensorRequest>,
+) -> Result<Response<PutTensorResponse>, Status> {
     let mut described = Described::default();
     let first = loop {
         match inbound.next().await?.map(|message| message.part) {
@@ -53,7 +57,7 @@ pub(super) async fn put(node: &Node, mut inbound: Inbound<PutTensorRequest>) -> 
             described.rooms.push(node.room(ROOM_BYTES).await.map_err(Fault::from)?);
         }
     };
-    let Described { options, tensors, rooms: _until_done, .. } = described;
+    let Described { options, tensors, bytes, rooms } = described;
     let PutTensorOptions { metadata, name, no_pin } = options.unwrap_or_default();
     let filename = Some(name).filter(|name| !name.is_empty());
     filename.as_deref().map_or(Ok(()), UploadOptions::check_name).map_err(in_field("options.name"))?;
@@ -70,8 +74,10 @@ pub(super) async fn put(node: &Node, mut inbound: Inbound<PutTensorRequest>) -> 
     let metadata: BTreeMap<_, _> = metadata.into_iter().collect();
     let put = node.put_tensors(tensors, metadata, &options, content).await;
     let (file, tensors) = put.map_err(payload::import_status)?;
-    let tensors = tensors.iter().map(whole).collect();
-    Ok(PutTensorResponse { cid: file.cid.to_string(), size: file.size, tensors })
+    let tensors = aside(bytes, move || tensors.iter().map(whole).collect()).await?;
+    let mut response = Response::new(PutTensorResponse { cid: file.cid.to_string(), size: file.size, tensors });
+    response.extensions_mut().insert(Kept::new(rooms));
+    Ok(response)
 }
 
 impl Described {
