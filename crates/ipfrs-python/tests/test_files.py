@@ -64,7 +64,7 @@ def test_content_of_one_byte_and_of_none(store: Store) -> None:
     assert store.add(b"") == "QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH"
     assert store.add(keystream("ipfrs-1", 1)) == "QmXDSGwJj4q73CE2RifQA8RL7cUouC2zY5V7P8nqGkescX"
     for options in ({"inline": True}, {"inline_limit": 32}):
-        assert store.add(keystream("ipfrs-1", 1), **options) == "bafyaacika4eaeeqbbmmac"  # type: ignore[arg-type]
+        assert store.add(keystream("ipfrs-1", 1), **options) == "bafyaacika4eaeeqbbmmac"
     assert store.cat("QmbFMke1KXqnYyBBWxB74N4c5SBnJMVAiMNRcGu6x1AwQH") == b""
     assert store.cat("bafyaacika4eaeeqbbmmac") == keystream("ipfrs-1", 1)
 
