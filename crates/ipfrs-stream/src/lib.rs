@@ -12,6 +12,7 @@ mod bandwidth;
 pub mod car;
 mod config;
 mod dag_walk;
+mod linger;
 mod reader;
 #[cfg(target_os = "linux")]
 mod sendfile;

@@ -11,6 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::Bandwidth;
+use crate::linger::Linger;
+
+/// What a client of HTTP/2 begins with, as far as it tells (RFC 9113, 3.4).
+const HTTP_2: &[u8] = b"PRI ";
 
 /// A TCP connection for servers that write blocks.
 ///
@@ -24,6 +28,10 @@ use crate::Bandwidth;
 /// Where somebody else truncates a file all the same, slices that were taken of it before may show zeros
 /// ([`Mappings::faults`]). Which of the bytes that are on their way are zeros nobody can tell, so every connection that was
 /// there breaks off instead of writing any more.
+///
+/// A client of HTTP/2 sends while it is answered, if only to say how much it has taken. So after the last byte of such a
+/// connection, shutting it down waits for the client to close, for some seconds at most: what it had not taken yet would be
+/// lost otherwise.
 ///
 /// `sendfile` to a connection that the peer has closed raises `SIGPIPE`. Rust programs and Python ignore it from the
 /// start; a host written in C must do so itself.
@@ -40,6 +48,10 @@ pub struct Socket {
     unread: Bytes,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
+    /// Whether the peer speaks HTTP/2; `None` before it has said anything.
+    is_http2: Option<bool>,
+    /// Once the sending side is shut.
+    linger: Option<Linger>,
 }
 
 impl Socket {
@@ -57,6 +69,8 @@ impl Socket {
             bandwidth,
             unread: Bytes::new(),
             is_sending: false,
+            is_http2: None,
+            linger: None,
         }
     }
 
@@ -82,7 +96,15 @@ impl Socket {
     pub fn with_unread(mut self, bytes: Bytes) -> Self {
         // Such a protocol may itself have begun with bytes like these, and not have taken all of them.
         self.unread = if self.unread.is_empty() { bytes } else { [&*bytes, &*self.unread].concat().into() };
+        self.is_http2 = None;
         self
+    }
+
+    /// Looks at what the peer says first.
+    fn note_protocol(&mut self, read: &[u8]) {
+        if self.is_http2.is_none() && !read.is_empty() {
+            self.is_http2 = Some(read.starts_with(HTTP_2));
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -128,12 +150,16 @@ impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.unread.is_empty() {
             let some = self.unread.len().min(buf.remaining());
-            buf.put_slice(&self.unread.split_to(some));
+            let some = self.unread.split_to(some);
+            self.note_protocol(&some);
+            buf.put_slice(&some);
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        self.bandwidth.add_in((buf.filled().len() - before) as u64);
+        let read = &buf.filled()[before..];
+        self.note_protocol(read);
+        self.bandwidth.add_in(read.len() as u64);
         Poll::Ready(Ok(()))
     }
 }
@@ -163,8 +189,15 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.is_sending = false;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let this = &mut *self;
+        this.is_sending = false;
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+        }
+        if this.is_http2 == Some(true) {
+            ready!(this.linger.get_or_insert_with(Linger::new).poll(&mut this.stream, cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

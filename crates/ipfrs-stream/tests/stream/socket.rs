@@ -188,6 +188,33 @@ async fn a_client_that_has_closed_its_sending_side_still_gets_everything() {
 }
 
 #[tokio::test]
+async fn a_client_of_http_2_that_sends_to_the_end_gets_everything() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let (mut socket, mut client, _) = connection(&MemoryStore::default(), true).await;
+    let answer = Bytes::from(pattern(1, 200_000));
+    let sent = answer.clone();
+    let serving = async move {
+        socket.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
+        write_all(&mut socket, &[sent]).await.unwrap();
+        socket.shutdown().await.unwrap();
+    };
+    let asking = async move {
+        client.write_all(PREFACE).await.unwrap();
+        let (mut response, mut buffer) = (Vec::new(), [0; 1_000]);
+        loop {
+            match client.read(&mut buffer).await.unwrap() {
+                0 => return response,
+                read => response.extend_from_slice(&buffer[..read]),
+            }
+            // As it says in HTTP/2 what it has taken.
+            client.write_all(b"taken").await.unwrap();
+        }
+    };
+    let ((), response) = tokio::join!(serving, asking);
+    assert!(response == answer);
+}
+
+#[tokio::test]
 async fn a_transfer_ends_when_its_client_goes_and_no_more_is_fetched() {
     const LEAF: usize = 256 * 1024;
     let dir = tempfile::tempdir().unwrap();
