@@ -112,7 +112,7 @@ impl Backing for Remote {
     }
 
     async fn read(&self, path: String, offset: u64, length: Option<u64>) -> Result<Content> {
-        files::read(&self.http()?, path, offset, length).await
+        files::read(&*self.http()?, &path, offset, length).await
     }
 
     async fn list(&self, path: String) -> Result<Vec<Entry>> {

@@ -79,11 +79,6 @@ impl Answer {
         }
     }
 
-    /// How many bytes have come.
-    pub(super) fn seen(&self) -> u64 {
-        self.seen
-    }
-
     /// Its bytes as they come.
     pub(super) fn pieces(self) -> BoxStream<'static, Result<Bytes>> {
         stream::try_unfold(self, async |mut answer| Ok(answer.next().await?.map(|piece| (piece, answer)))).boxed()

@@ -1,53 +1,20 @@
 //! Files and directories: their bytes, their entries, and what paths lead to.
 
-use std::sync::Arc;
-
-use futures::StreamExt;
-use futures::stream;
 use ipfrs_core::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
-use super::answer::Answer;
 use super::failure;
 use super::http::{Call, Http};
 use crate::backing::{Content, Entry, Stat};
 
 /// `length` bytes of a file from `offset`, as they come.
-pub(super) async fn read(http: &Arc<Http>, path: String, offset: u64, length: Option<u64>) -> Result<Content> {
-    let call = Call::question("cat").with("arg", &path).with_some("offset", Some(offset).filter(|offset| *offset > 0));
-    let answer = http.send(call.with_some("length", length)).await?;
-    let Some(size) = answer.expected() else {
-        return Err(failure::incomplete(http.shown(), 0, "it does not say how long the file is"));
-    };
-    let reading = Reading { http: http.clone(), path, offset, answer };
-    let pieces = stream::try_unfold(reading, async |mut reading| match reading.answer.next().await {
-        Ok(piece) => Ok(piece.map(|piece| (piece, reading))),
-        Err(error) => Err(reading.reason(error).await),
-    });
-    Ok(Content { size, pieces: pieces.boxed() })
-}
-
-/// A file on its way.
-struct Reading {
-    http: Arc<Http>,
-    path: String,
-    offset: u64,
-    answer: Answer,
-}
-
-impl Reading {
-    /// Why the answer broke off: its length was in its head, so that there was no place for a reason. Whoever asks for
-    /// the bytes that come next is told.
-    async fn reason(&self, broken: Error) -> Error {
-        if broken.kind() != ErrorKind::Unavailable {
-            return broken;
-        }
-        let next = self.offset.saturating_add(self.answer.seen());
-        let call = Call::question("cat").with("arg", &self.path).with("offset", next).with("length", 1);
-        match self.http.send(call).await {
-            Err(reason) if reason.kind() != ErrorKind::Unavailable => reason,
-            Ok(_) | Err(_) => broken,
-        }
+pub(super) async fn read(http: &Http, path: &str, offset: u64, length: Option<u64>) -> Result<Content> {
+    let call = Call::question("cat").with("arg", path).with_some("offset", Some(offset).filter(|offset| *offset > 0));
+    // An answer whose length is in its head has no place for the reason why it broke off.
+    let answer = http.send(call.with_some("length", length).with_trailers()).await?;
+    match answer.expected() {
+        Some(size) => Ok(Content { size, pieces: answer.pieces() }),
+        None => Err(failure::incomplete(http.shown(), 0, "it does not say how long the file is")),
     }
 }
 

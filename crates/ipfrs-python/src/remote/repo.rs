@@ -1,6 +1,10 @@
 //! Pins, CARs, garbage, and the daemon itself.
 
+use std::collections::HashSet;
+
+use futures::{StreamExt, stream};
 use ipfrs_core::{Error, Result};
+use ipfrs_node::car::{CarLimits, CarReader};
 use reqwest::Body;
 use serde::Deserialize;
 
@@ -9,6 +13,9 @@ use super::http::{Call, Http};
 use super::patience::Sending;
 use super::upload::watched;
 use crate::backing::{Fact, Facts, Pieces, PinEntry};
+
+/// Most bytes that are kept to see the header of a CAR.
+const MAX_HEADER_BYTES: usize = 4 * 1024 * 1024;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -66,19 +73,53 @@ struct Root {
 }
 
 pub(super) async fn import_car(http: &Http, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
+    if pin_roots {
+        return send_car(http, car, true).await;
+    }
+    // The daemon tells what it pins, and nothing else.
+    let (roots, car) = roots_of(car).await?;
+    send_car(http, car, false).await?;
+    Ok(roots)
+}
+
+/// Gives the roots that the daemon pins.
+async fn send_car(http: &Http, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
     let sending = Sending::default();
     let body = Body::wrap_stream(watched(car, sending.clone()));
     let call = Call::command("dag/import").with("pin-roots", pin_roots).with_trailers();
     let call = call.streams("application/vnd.ipld.car", body, sending.clone())?;
-    let (mut answer, mut roots) = (http.send(call).await.map_err(|e| sending.explain(e))?, Vec::new());
-    while let Some(Imported { root }) = answer.line().await? {
-        if !root.pin_error_msg.is_empty() {
-            let what = format!("the CAR is stored, but {} could not be pinned: {}", root.cid.cid, root.pin_error_msg);
-            return Err(Error::not_found(what));
+    let imported = async {
+        let (mut answer, mut roots) = (http.send(call).await?, Vec::new());
+        while let Some(Imported { root }) = answer.line().await? {
+            if !root.pin_error_msg.is_empty() {
+                let (cid, why) = (root.cid.cid, root.pin_error_msg);
+                return Err(Error::not_found(format!("the CAR is stored, but {cid} could not be pinned: {why}")));
+            }
+            roots.push(root.cid.cid);
         }
-        roots.push(root.cid.cid);
-    }
-    Ok(roots)
+        Ok(roots)
+    };
+    imported.await.map_err(|e| sending.explain(e))
+}
+
+/// The roots that the header of a CAR names, each once, and the same CAR from its beginning.
+async fn roots_of(mut car: Pieces) -> Result<(Vec<String>, Pieces)> {
+    let mut read = Vec::new();
+    let mut bytes = 0;
+    let noted = car.by_ref().map(|piece| {
+        let piece = piece?;
+        bytes += piece.len();
+        if bytes > MAX_HEADER_BYTES {
+            return Err(Error::too_large(format!("the CAR has no header within its first {MAX_HEADER_BYTES} bytes")));
+        }
+        read.push(Ok(piece.clone()));
+        Ok(piece)
+    });
+    let mut seen = HashSet::new();
+    let mut reader = CarReader::new(noted, CarLimits::default());
+    let roots = reader.header().await?.iter().filter(|root| seen.insert(**root)).map(ToString::to_string).collect();
+    drop(reader);
+    Ok((roots, stream::iter(read).chain(car).boxed()))
 }
 
 #[derive(Deserialize)]

@@ -16,10 +16,11 @@ use crate::backing::{AddOptions, Added, Pieces, Progress};
 use crate::tree::{Attributes, Tree, TreeEvent};
 
 /// The same stream, which tells `sending` whose turn it is.
-pub(super) fn watched<S>(mut pieces: S, sending: Sending) -> impl Stream<Item = Result<Bytes>> + Send + 'static
+pub(super) fn watched<S>(pieces: S, sending: Sending) -> impl Stream<Item = Result<Bytes>> + Send + 'static
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
 {
+    let mut pieces = pieces.fuse();
     stream::poll_fn(move |cx| {
         let polled = pieces.poll_next_unpin(cx);
         if polled.is_pending() {
