@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -100,3 +103,67 @@ def test_what_is_no_url_is_refused_at_once(url: str) -> None:
         ipfrs.Client(url)
     with pytest.raises(ipfrs.InvalidInputError):
         ipfrs.AsyncClient(url)
+
+
+def test_where_nobody_says_otherwise_the_system_chooses_the_port_and_there_is_no_grpc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ipfrs.Gateway(repo=tmp_path / "first") as first, ipfrs.Gateway(repo=tmp_path / "second") as second:
+        assert first.url != second.url and first.grpc_addresses == second.grpc_addresses == []
+        for one, other in ((first, second), (second, first)):
+            with one.client() as client, other.client() as stranger:
+                cid = client.add(one.url.encode())
+                assert client.cat(cid) == one.url.encode() and not stranger.has(cid)
+        with pytest.raises(ipfrs.ConflictError):
+            ipfrs.Gateway(repo=tmp_path / "first").start()
+    (tmp_path / "first" / "config.toml").write_text("[grpc]\nport = 0\n")
+    with ipfrs.Gateway(repo=tmp_path / "first") as gateway:
+        assert len(gateway.grpc_addresses) == 1
+    monkeypatch.setenv("IPFRS_IMPORT_PROFILE", "unixfs-v1-2025")
+    with ipfrs.Gateway(repo=tmp_path / "first") as gateway, gateway.client() as client:
+        assert client.add(b"hello").startswith("bafk")
+
+
+def test_a_gateway_that_was_stopped_by_a_request_does_not_run(tmp_path: Path) -> None:
+    gateway = ipfrs.Gateway(repo=tmp_path).start()
+    urllib.request.urlopen(urllib.request.Request(f"{gateway.url}/api/v0/shutdown", method="POST"), timeout=30).close()
+    gateway.stop()
+    assert not gateway.running
+    with ipfrs.Node(tmp_path) as node:
+        assert node.stats()["blocks"] == 0
+
+
+def test_a_gateway_that_is_let_go_gives_its_repo_back(tmp_path: Path) -> None:
+    gateway = ipfrs.Gateway(repo=tmp_path).start()
+    with pytest.warns(ResourceWarning, match="stop"):
+        del gateway
+    with ipfrs.Node(tmp_path) as node:
+        assert node.stats()["blocks"] == 0
+
+
+def test_transfers_may_end_before_a_gateway_has_stopped(tmp_path: Path) -> None:
+    size = 32 * 1024 * 1024
+    with ipfrs.Gateway(repo=tmp_path) as gateway, gateway.client() as client:
+        pieces = client.chunks(client.add(bytes(size)))
+        received = len(next(pieces))
+        stopping = threading.Thread(target=gateway.stop)
+        stopping.start()
+        received += sum(map(len, pieces))
+        stopping.join()
+    assert received == size and not (tmp_path / "api").exists()
+
+
+def test_a_gateway_is_silent_and_ends_with_the_interpreter(tmp_path: Path) -> None:
+    code = (
+        "import ipfrs, sys\n"
+        "gateway = ipfrs.Gateway(repo=sys.argv[1]).start()\n"
+        "client = gateway.client()\n"
+        "assert not client.has(client.add(b'hello', only_hash=True, cid_version=1))\n"
+        "try:\n"
+        "    client.cat('bafkreiafvynwucuwsa6bekk6pffisurkiqckyv4tphi7ndscjxaskatcny')\n"
+        "except KeyError:\n"
+        "    print('once')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "once\n", "")
+    assert not (tmp_path / "api").exists()
