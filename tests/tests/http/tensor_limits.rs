@@ -145,7 +145,7 @@ async fn rows_that_lie_far_apart_are_read_at_the_same_time_and_no_more_than_a_wi
 }
 
 /// An array as NumPy saves it, of U16 [3, 4] from 0 to 11 by C order.
-fn array(is_big_endian: bool, is_fortran: bool) -> Vec<u8> {
+pub(crate) fn array(is_big_endian: bool, is_fortran: bool) -> Vec<u8> {
     let (order, fortran) = (if is_big_endian { '>' } else { '<' }, if is_fortran { "True" } else { "False" });
     let dict = format!("{{'descr': '{order}u2', 'fortran_order': {fortran}, 'shape': (3, 4), }}\n");
     let values: Vec<u16> = match is_fortran {

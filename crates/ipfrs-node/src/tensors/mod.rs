@@ -50,7 +50,7 @@ pub struct TensorPart {
     pub bytes: u64,
     /// Where its bytes are in the file, where they lie in one piece: whole tensors and leading slices do, but not of those that
     /// are big-endian or lie column by column.
-    pub span: Option<Span>,
+    span: Option<Span>,
     /// The order of the elements in its bytes. What lies column by column is for the format npy alone, which says so.
     pub order: Order,
     /// [`TensorOperation::Get`] of a whole tensor, or [`TensorOperation::Slice`].

@@ -24,6 +24,7 @@ use super::assert_failed;
 use super::blocks::received;
 use crate::content::{self, assert_same};
 use crate::harness::TestGateway;
+use crate::tensor_limits::array;
 
 fn tensor_client(gateway: &TestGateway) -> TensorServiceClient<Channel> {
     TensorServiceClient::new(gateway.channel())
@@ -209,6 +210,33 @@ async fn formats_are_framed_and_numpys_own_type_is_one() {
         let format = format.as_str_name().trim_start_matches("TENSOR_FORMAT_").to_lowercase();
         assert_same(&framed, &gateway.content(&format!("{path}{format}")).await, &format);
     }
+}
+
+#[tokio::test]
+async fn what_lies_by_columns_or_big_endian_is_sent_by_rows_and_little_endian_or_says_so() {
+    let gateway = TestGateway::start().await;
+    let turned = gateway.add("", array(true, false)).await;
+    let (info, raw) = read(&gateway, get(&turned, "")).await.unwrap();
+    assert_eq!((info.dtype(), info.offset), (Dtype::U16, None), "its bytes are not in the file as they are sent");
+    assert_same(&raw, &(0..12_u16).flat_map(u16::to_le_bytes).collect::<Vec<_>>(), "turned around");
+    let by_columns = gateway.add("", array(false, true)).await;
+    let path = || by_columns.clone();
+    let npy = GetTensorRequest { format: TensorFormat::Npy.into(), ..get(&by_columns, "") };
+    let (info, npy) = read(&gateway, npy).await.unwrap();
+    assert_eq!((info.offset, String::from_utf8_lossy(&npy).contains("'fortran_order': True")), (None, true));
+    let refused = read(&gateway, get(&by_columns, "")).await.unwrap_err();
+    assert_failed(&refused, Code::Unimplemented, "UNSUPPORTED", Some("format"));
+    let mut client = tensor_client(&gateway);
+    let slice = vec![range(0, 2), range(0, 2)];
+    let refused =
+        client.slice_tensor(SliceTensorRequest { path: path(), name: String::new(), slice }).await.unwrap_err();
+    assert_failed(&refused, Code::Unimplemented, "UNSUPPORTED", None);
+    let slice = vec![range(1, 2)];
+    let row = client.slice_tensor(SliceTensorRequest { path: path(), name: String::new(), slice }).await.unwrap();
+    assert_same(&row.into_inner().data, &(4..8_u16).flat_map(u16::to_le_bytes).collect::<Vec<_>>(), "one row");
+    let streamed = client.stream_tensors(StreamTensorsRequest { path: path(), names: Vec::new() }).await;
+    let last = streamed.unwrap().into_inner().collect::<Vec<_>>().await.pop().unwrap();
+    assert_failed(&last.unwrap_err(), Code::Unimplemented, "UNSUPPORTED", None);
 }
 
 #[tokio::test]
