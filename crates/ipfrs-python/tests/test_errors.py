@@ -102,6 +102,7 @@ def test_values_that_are_not_possible_are_value_errors(store: Store, tmp_path: P
         lambda: store.readinto(cid + "/a.txt", bytearray(1), -1),
         lambda: store.cat(""),
         lambda: store.get(cid + "/a.txt"),
+        lambda: store.ls(cid + "/a.txt"),
         lambda: store.cat(cid),
         lambda: store.open(cid),
         lambda: list(store.chunks(cid)),

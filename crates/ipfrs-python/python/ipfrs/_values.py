@@ -28,8 +28,8 @@ class Entry:
     Attributes:
         name: Its name within the directory.
         cid: Its content ID.
-        kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for what is no UnixFS.
-        size: Bytes of a file; 0 for a directory.
+        kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for what is no UnixFS or not here.
+        size: Bytes of a file; 0 for a directory or a symlink.
 
     Example:
         >>> folder = node.add(b"hello", name="a.txt", wrap=True)
@@ -50,8 +50,8 @@ class Stat:
     Attributes:
         cid: Content ID of what the path leads to.
         kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for what is no UnixFS.
-        size: Bytes of a file; 0 for a directory.
-        blocks: Number of blocks right below the root block; None where that is not known.
+        size: Bytes of a file; 0 for a directory or a symlink; of anything else those of its block.
+        blocks: Number of links of the root block; None where that is not known.
         mode: Unix permissions, such as ``0o644``; None where none were stored.
         mtime: Seconds since 1970; None where no time was stored.
 

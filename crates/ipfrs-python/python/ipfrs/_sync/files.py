@@ -207,7 +207,7 @@ class FileMethods:
         return io.BufferedReader(RawFile(self._native, cid, size, path), buffering)
 
     def ls(self, path: str) -> list[Entry]:
-        """The entries of a directory.
+        """The entries of a directory, or the links of what is no UnixFS.
 
         Args:
             path: As for `cat`.
@@ -217,7 +217,7 @@ class FileMethods:
 
         Raises:
             NotFoundError: The path leads nowhere, or a block is not here.
-            InvalidInputError: It is no path.
+            InvalidInputError: It is no path, or leads to a file.
 
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
