@@ -108,6 +108,12 @@ impl DagImport {
         Ok(())
     }
 
+    /// The roots that the CARs so far name, each once.
+    #[must_use]
+    pub fn roots(&self) -> &[Cid] {
+        &self.roots
+    }
+
     /// Waits until every block is durable, and pins the roots, where that was asked for. Not all that is below a root need
     /// be here: then it is not pinned.
     ///

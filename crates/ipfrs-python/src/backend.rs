@@ -28,7 +28,7 @@ pub(crate) struct Backend {
     backing: Kept<dyn Backing>,
     closed: Arc<AtomicBool>,
     /// Cancelled by `close`: what goes on over several calls ends.
-    ending: CancellationToken,
+    ending: Kept<CancellationToken>,
     mode: Mode,
 }
 
@@ -39,7 +39,7 @@ impl Backend {
         Self {
             backing: Kept::new(backing),
             closed: Arc::new(AtomicBool::new(false)),
-            ending: CancellationToken::new(),
+            ending: Kept::new(Arc::new(CancellationToken::new())),
             mode: if asynchronous { Mode::Asynchronous } else { Mode::Blocking },
         }
     }
@@ -85,7 +85,7 @@ impl Backend {
     where
         F: Future<Output = ipfrs_core::Result<Imported>> + Send + 'static,
     {
-        let (ending, mode) = (self.ending.child_token(), self.mode);
+        let (ending, mode) = (self.ending.share().child_token(), self.mode);
         self.call(py, move |backing| async move {
             // What cannot be opened is said here, not by the first piece.
             backing.open().await?;
@@ -134,8 +134,11 @@ impl Backend {
     }
 
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if is_forked() {
+            return Err(Failure::Forked.into_exception(py));
+        }
         self.closed.store(true, Ordering::Release);
-        self.ending.cancel();
+        self.ending.share().cancel();
         let backing = self.backing.share();
         run(py, self.mode, async move { Ok(backing.close().await?) })
     }
@@ -375,10 +378,10 @@ async fn copy_all(borrowed: Vec<Borrowed>) -> Vec<bytes::Bytes> {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.ending.cancel();
         if is_forked() || self.closed.load(Ordering::Acquire) {
             return;
         }
+        self.ending.share().cancel();
         // Nobody is there to wait for it, or to be told how it ended.
         let backing = self.backing.share();
         if let Ok(runtime) = runtime() {

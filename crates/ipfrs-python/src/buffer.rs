@@ -265,7 +265,7 @@ impl Borrowed {
             }
             (!piece.is_empty()).then(|| (Ok(piece.clone()), (buffer, at + piece.len())))
         };
-        stream::unfold((self, 0), take).boxed()
+        stream::unfold((self, 0), take).fuse().boxed()
     }
 
     /// Puts `piece` at `offset`.

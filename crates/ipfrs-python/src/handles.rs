@@ -73,7 +73,7 @@ impl Writer {
                 None => Some((Err(Error::invalid("the writer was dropped before it was finished")), receiver)),
             }
         };
-        let import = import(stream::unfold(receiver, next).boxed());
+        let import = import(stream::unfold(receiver, next).fuse().boxed());
         let until_end = async move {
             tokio::select! {
                 biased;

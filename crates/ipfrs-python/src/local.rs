@@ -295,9 +295,12 @@ impl Backing for Local {
         let node = self.node().await?;
         let mut import = node.import_dags(pin_roots).await?;
         import.car(car).await?;
+        let roots = import.roots().iter().map(Cid::to_string).collect();
         let imported = import.finish().await?;
-        let pinned = imported.roots.into_iter().map(|(root, error)| error.map_or(Ok(root.to_string()), Err));
-        pinned.collect()
+        match imported.roots.into_iter().find_map(|(_, error)| error) {
+            Some(error) => Err(error),
+            None => Ok(roots),
+        }
     }
 
     async fn collect(&self, force: bool) -> Result<(u64, u64)> {

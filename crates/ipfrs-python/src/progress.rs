@@ -43,27 +43,21 @@ where
             let event_loop = running_loop(py)?.unbind();
             let told = Told { places: Arc::new((event_loop, callback)) };
             run(py, mode, async move {
-                let mut work = std::pin::pin!(work);
-                loop {
-                    tokio::select! {
-                        biased;
-                        done = &mut work => {
-                            let done = done?;
-                            told.tell(&progress).await?;
-                            return Ok(done);
-                        }
-                        () = sleep(INTERVAL) => {}
-                    }
-                    tokio::select! {
-                        biased;
-                        called = told.tell(&progress) => called?,
-                        done = &mut work => {
-                            let done = done?;
-                            told.tell(&progress).await?;
-                            return Ok(done);
+                let telling = async {
+                    loop {
+                        sleep(INTERVAL).await;
+                        if let Err(failure) = told.tell(&progress).await {
+                            return failure;
                         }
                     }
-                }
+                };
+                let done = tokio::select! {
+                    biased;
+                    done = work => done?,
+                    failure = telling => return Err(failure),
+                };
+                told.tell(&progress).await?;
+                Ok(done)
             })
         }
     }

@@ -119,10 +119,10 @@ impl Parked {
     fn drive<F: Future>(&self, mut work: Pin<&mut F>, waker: &Waker, patience: Option<Duration>) -> Option<F::Output> {
         let end = patience.map(|patience| Instant::now() + patience);
         loop {
-            if self.is_woken.swap(false, Ordering::Acquire) {
-                if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(waker)) {
-                    return Some(output);
-                }
+            if self.is_woken.swap(false, Ordering::Acquire)
+                && let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(waker))
+            {
+                return Some(output);
             }
             match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return None,

@@ -1,0 +1,123 @@
+"""Memory on its way between Python and the native module: who owns it, how long, and who may write to it."""
+
+from __future__ import annotations
+
+import array
+import gc
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ipfrs
+from ipfrs._native import Backend
+
+DATA = bytes(range(256)) * 1_024
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[Backend]:
+    backend = Backend.node(str(tmp_path / "repo"), None, False)
+    yield backend
+    backend.close()
+
+
+def put(backend: Backend, data: object = DATA) -> str:
+    cid = backend.put(data, "raw", "sha2-256", False)
+    assert isinstance(cid, str)
+    return cid
+
+
+def test_a_view_outlives_the_node_and_its_files(backend: Backend, tmp_path: Path) -> None:
+    view = backend.get(put(backend))
+    part = view[256:512]
+    backend.close()
+    shutil.rmtree(tmp_path / "repo")
+    del view
+    gc.collect()
+    assert bytes(part) == DATA[:256]
+
+
+def test_views_of_one_block_are_of_the_same_memory_and_nobody_can_write_to_it(backend: Backend) -> None:
+    numpy = pytest.importorskip("numpy")
+    cid = put(backend)
+    arrays = [numpy.frombuffer(backend.get(cid), dtype="u1") for _ in range(2)]
+    assert numpy.shares_memory(*arrays)
+    assert not arrays[0].flags.writeable
+    with pytest.raises(TypeError, match="read-only"):
+        backend.get(cid)[0] = 1
+    with pytest.raises(BufferError, match="not writable"):
+        backend.readinto(cid, backend.get(cid), 0)
+
+
+def test_what_a_view_is_of_is_made_by_the_module_alone(backend: Backend) -> None:
+    block = backend.get(put(backend)).obj
+    with pytest.raises(TypeError, match="ipfrs makes these itself"):
+        type(block)()
+    with pytest.raises(TypeError, match="not an acceptable base type"):
+        type("Sub", (type(block),), {})
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_was_borrowed_is_given_back(backend: Backend, fails: bool) -> None:
+    data = bytearray(DATA)
+    codec = "no-such-codec" if fails else "raw"
+    try:
+        backend.put(data, codec, "sha2-256", False)
+        backend.put_many([data, data], codec, "sha2-256", False)
+        backend.add(data, {"chunker": "rubbish"} if fails else {})
+    except ipfrs.InvalidInputError:
+        assert fails
+    try:
+        backend.readinto("rubbish" if fails else put(backend), data, 0)
+    except ipfrs.InvalidInputError:
+        assert fails
+    # Whoever has lent a buffer cannot grow it.
+    data.append(1)
+
+
+def test_a_buffer_may_change_once_the_call_is_over(backend: Backend) -> None:
+    data = bytearray(DATA)
+    cid = put(backend, data)
+    root, _ = backend.add(data, {})
+    data[:] = bytes(len(data))
+    assert backend.get(cid) == DATA
+    assert backend.read(root, 0, None) == DATA
+
+
+def test_elements_of_any_size_are_bytes(backend: Backend) -> None:
+    numbers = array.array("d", [1.5, 2.5])
+    assert backend.get(put(backend, numbers)) == numbers.tobytes()
+    room = array.array("d", [0.0, 0.0])
+    assert backend.readinto(put(backend, numbers), room, 0) == 16
+    assert room == numbers
+
+
+def test_bytes_in_several_pieces_are_refused_with_a_remedy(backend: Backend) -> None:
+    with pytest.raises(ipfrs.InvalidInputError, match="do not lie in one piece.*copy it first"):
+        put(backend, memoryview(DATA)[::2])
+    with pytest.raises(TypeError, match="bytes-like object is required, not 'str'"):
+        put(backend, "text")
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 64 * 1_024, 64 * 1_024 + 1, 3_000_000])
+def test_a_file_of_any_size_is_read_whole_and_in_part(backend: Backend, size: int) -> None:
+    data = (DATA * (size // len(DATA) + 1))[:size]
+    root, _ = backend.add(data, {})
+    assert backend.read(root, 0, None) == data
+    assert backend.read(root, size // 2, 10) == data[size // 2 : size // 2 + 10]
+    assert backend.read(root, size + 1, None) == b""
+    room = bytearray(b"x" * (size + 3))
+    assert backend.readinto(root, room, 0) == size
+    assert room == data + b"xxx"
+
+
+def test_a_file_that_cannot_be_read_whole_is_an_error_and_no_bytes(backend: Backend) -> None:
+    root, _ = backend.add(DATA * 8, {"pin": False, "raw_leaves": True})
+    leaf = put(backend, DATA)
+    backend.remove([leaf], False)
+    with pytest.raises(ipfrs.NotFoundError, match=leaf):
+        backend.read(root, 0, None)
+    with pytest.raises(ipfrs.NotFoundError, match=leaf):
+        backend.readinto(root, bytearray(len(DATA)), 0)
