@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
 
-from . import _saving, _steps, _tensors
+from . import _adding, _arguments, _saving, _tensors
 from ._files import AsyncFile
 from ._lifetime import forgotten
 from ._native import Backend
@@ -44,7 +44,7 @@ class _Asynchronous:
             >>> await anode.add(b"hello world")
             'Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD'
         """
-        return await awaited(_steps.add(self._native, source, options, progress))
+        return await awaited(_adding.add(self._native, source, options, progress))
 
     async def add_dir(
         self,
@@ -63,7 +63,7 @@ class _Asynchronous:
             >>> await anode.cat(folder + "/a.txt")
             b'hello'
         """
-        return await awaited(_steps.add_dir(self._native, path, hidden, options, progress))
+        return await awaited(_adding.add_dir(self._native, path, hidden, options, progress))
 
     async def cat(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """The content of a file, or a range of it, as :meth:`Node.cat`.
@@ -72,8 +72,8 @@ class _Asynchronous:
             >>> await anode.cat(await anode.add(b"hello world"), offset=6)
             b'world'
         """
-        _steps.span(offset, length)
-        return cast(bytes, await self._native.read(_steps.text(path, "a path"), offset, length))
+        _arguments.span(offset, length)
+        return cast(bytes, await self._native.read(_arguments.path(path), offset, length))
 
     async def readinto(self, path: str, buffer: Any, offset: int = 0) -> int:
         """Reads a range of a file into memory that is there already, as :meth:`Node.readinto`.
@@ -82,8 +82,8 @@ class _Asynchronous:
             >>> await anode.readinto(await anode.add(b"hello"), bytearray(10))
             5
         """
-        _steps.span(offset, None)
-        return cast(int, await self._native.readinto(_steps.text(path, "a path"), buffer, offset))
+        _arguments.span(offset, None)
+        return cast(int, await self._native.readinto(_arguments.path(path), buffer, offset))
 
     def chunks(self, path: str, offset: int = 0, length: int | None = None) -> AsyncGenerator[memoryview, None]:
         """The content of a file, or a range of it, piece by piece, as :meth:`Node.chunks`; for ``async for``.
@@ -93,8 +93,8 @@ class _Asynchronous:
             >>> sum([piece.nbytes async for piece in anode.chunks(cid)])
             1000000
         """
-        _steps.span(offset, length)
-        checked = _steps.text(path, "a path")
+        _arguments.span(offset, length)
+        checked = _arguments.path(path)
         return _pieces(lambda: self._native.chunks(checked, offset, length))
 
     async def open(self, path: str) -> AsyncFile:
@@ -105,8 +105,8 @@ class _Asynchronous:
             ...     await file.read(5)
             b'hello'
         """
-        cid, kind, size, *_ = await self._native.stat(_steps.text(path, "a path"))
-        _steps.refuse_directory(path, kind)
+        cid, kind, size, *_ = await self._native.stat(_arguments.path(path))
+        _arguments.refuse_directory(path, kind)
         return AsyncFile(self._native, cid, size, path)
 
     async def ls(self, path: str) -> list[Entry]:
@@ -117,7 +117,7 @@ class _Asynchronous:
             >>> [entry.name for entry in await anode.ls(folder)]
             ['a.txt']
         """
-        return [Entry(*entry) for entry in await self._native.list(_steps.text(path, "a path"))]
+        return [Entry(*entry) for entry in await self._native.list(_arguments.path(path))]
 
     async def stat(self, path: str) -> Stat:
         """What a path leads to, and how large it is, as :meth:`Node.stat`.
@@ -126,7 +126,7 @@ class _Asynchronous:
             >>> (await anode.stat(await anode.add(b"hello"))).size
             5
         """
-        return Stat(*await self._native.stat(_steps.text(path, "a path")))
+        return Stat(*await self._native.stat(_arguments.path(path)))
 
     async def save(self, path: str, dest: Path, *, progress: Progress | None = None) -> str:
         """Saves a file, or a directory with everything in it, on this machine, as :meth:`Node.save`.
@@ -136,7 +136,7 @@ class _Asynchronous:
             >>> Path("hello.txt").read_bytes()
             b'hello'
         """
-        return await awaited(_saving.save(self._native, _steps.text(path, "a path"), dest, progress))
+        return await awaited(_saving.save(self._native, _arguments.path(path), dest, progress))
 
     async def resolve(self, path: str) -> str:
         """The content ID that a path leads to, as :meth:`Node.resolve`.
@@ -146,7 +146,7 @@ class _Asynchronous:
             >>> await anode.resolve(f"{folder}/a.txt") == await anode.add(b"hello")
             True
         """
-        return cast(str, await self._native.resolve(_steps.text(path, "a path")))
+        return cast(str, await self._native.resolve(_arguments.path(path)))
 
     async def put(self, data: BytesLike, *, codec: str = "raw", hash: str = "sha2-256", pin: bool = False) -> str:
         """Stores one block, as :meth:`Node.put`.
@@ -155,7 +155,7 @@ class _Asynchronous:
             >>> await anode.put(b"block")
             'bafkreicjnlfibzgy6kp3r2gnqfwdv62i2pyqhfylhixocyambdfgomtn5y'
         """
-        return cast(str, await self._native.put(_steps.bytes_of(data, "a block"), codec, hash, pin))
+        return cast(str, await self._native.put(_arguments.bytes_of(data, "a block"), codec, hash, pin))
 
     async def put_many(
         self, blocks: Iterable[BytesLike], *, codec: str = "raw", hash: str = "sha2-256", pin: bool = False
@@ -166,7 +166,7 @@ class _Asynchronous:
             >>> len(await anode.put_many([b"one", b"two"]))
             2
         """
-        taken = _steps.blocks(blocks)
+        taken = _arguments.blocks(blocks)
         return cast("list[str]", await self._native.put_many(taken, codec, hash, pin))
 
     async def get(self, cid: str) -> memoryview:
@@ -176,7 +176,7 @@ class _Asynchronous:
             >>> bytes(await anode.get(await anode.put(b"block")))
             b'block'
         """
-        return cast(memoryview, await self._native.get(_steps.block_cid(cid)))
+        return cast(memoryview, await self._native.get(_arguments.block_cid(cid)))
 
     async def get_many(self, cids: Iterable[str]) -> list[memoryview | None]:
         """The bytes of many blocks with one call, as :meth:`Node.get_many`.
@@ -185,7 +185,7 @@ class _Asynchronous:
             >>> [bytes(block) for block in await anode.get_many([await anode.put(b"block")])]
             [b'block']
         """
-        return cast("list[memoryview | None]", await self._native.get_many(_steps.texts(cids)))
+        return cast("list[memoryview | None]", await self._native.get_many(_arguments.texts(cids)))
 
     async def has(self, cid: str) -> bool:
         """Whether a block is here, as :meth:`Node.has`.
@@ -194,7 +194,7 @@ class _Asynchronous:
             >>> await anode.has(await anode.put(b"block"))
             True
         """
-        return cast(bool, (await self._native.has_many([_steps.block_cid(cid)]))[0])
+        return cast(bool, (await self._native.has_many([_arguments.block_cid(cid)]))[0])
 
     async def has_many(self, cids: Iterable[str]) -> list[bool]:
         """Whether blocks are here, with one call, as :meth:`Node.has_many`.
@@ -203,7 +203,7 @@ class _Asynchronous:
             >>> await anode.has_many([await anode.put(b"block")])
             [True]
         """
-        return cast("list[bool]", await self._native.has_many(_steps.texts(cids)))
+        return cast("list[bool]", await self._native.has_many(_arguments.texts(cids)))
 
     async def size(self, cid: str) -> int:
         """Bytes of one block, as :meth:`Node.size`.
@@ -212,7 +212,7 @@ class _Asynchronous:
             >>> await anode.size(await anode.put(b"block"))
             5
         """
-        return cast(int, await self._native.size(_steps.block_cid(cid)))
+        return cast(int, await self._native.size(_arguments.block_cid(cid)))
 
     async def rm(self, cids: str | Iterable[str], *, force: bool = False) -> None:
         """Removes blocks, as :meth:`Node.rm`.
@@ -223,7 +223,7 @@ class _Asynchronous:
             >>> await anode.has(cid)
             False
         """
-        await self._native.remove(_steps.texts([cids] if isinstance(cids, str) else cids), force)
+        await self._native.remove(_arguments.texts([cids] if isinstance(cids, str) else cids), force)
 
     async def pin(self, path: str, *, recursive: bool = True, name: str | None = None) -> str:
         """Keeps content when garbage is collected, as :meth:`Node.pin`.
@@ -233,7 +233,7 @@ class _Asynchronous:
             >>> await anode.pin(cid) == cid
             True
         """
-        return cast(str, await self._native.pin(_steps.text(path, "a path"), recursive, name))
+        return cast(str, await self._native.pin(_arguments.path(path), recursive, name))
 
     async def unpin(self, path: str, *, recursive: bool = True) -> None:
         """Takes a pin away, as :meth:`Node.unpin`.
@@ -241,7 +241,7 @@ class _Asynchronous:
         Example:
             >>> await anode.unpin(await anode.add(b"not kept"))
         """
-        await self._native.unpin(_steps.text(path, "a path"), recursive)
+        await self._native.unpin(_arguments.path(path), recursive)
 
     async def pins(self) -> list[Pin]:
         """All pins, as :meth:`Node.pins`.
@@ -268,7 +268,7 @@ class _Asynchronous:
             >>> await anode.export_car(await anode.add(b"hello"), "hello.car")
             105
         """
-        checked = _steps.text(path, "a path")
+        checked = _arguments.path(path)
         if dest is None:
             return _pieces(lambda: self._native.export_car(checked))
         return awaited(_saving.export_car(self._native, checked, dest))
@@ -281,7 +281,7 @@ class _Asynchronous:
             >>> await aclient.import_car(anode.export_car(cid)) == [cid]
             True
         """
-        return await awaited(_steps.import_car(self._native, source, pin_roots))
+        return await awaited(_adding.import_car(self._native, source, pin_roots))
 
     async def tensors(self, path: str) -> TensorFile:
         """The tensors of a ``.safetensors`` or ``.npy`` file, as :meth:`Node.tensors`.
@@ -291,7 +291,7 @@ class _Asynchronous:
             >>> [info.name for info in (await anode.tensors(model)).tensors]
             ['weight']
         """
-        return await awaited(_tensors.tensors(self._native, _steps.text(path, "a path")))
+        return await awaited(_tensors.tensors(self._native, _arguments.path(path)))
 
     async def tensor(self, path: str, name: str = "", slice: Key = None) -> numpy.ndarray[Any, Any]:
         """A tensor, or a slice of it, as :meth:`Node.tensor`.
@@ -301,7 +301,7 @@ class _Asynchronous:
             >>> await anode.tensor(model, "weight", numpy.s_[4:])
             array([4., 5.], dtype=float32)
         """
-        return await awaited(_tensors.tensor(self._native, _steps.text(path, "a path"), name, slice))
+        return await awaited(_tensors.tensor(self._native, _arguments.path(path), name, slice))
 
     async def load_tensors(
         self, path: str, names: Iterable[str] | None = None, *, framework: str = "numpy"
@@ -313,7 +313,7 @@ class _Asynchronous:
             >>> sorted(await anode.load_tensors(model))
             ['bias', 'weight']
         """
-        return await awaited(_tensors.load_tensors(self._native, _steps.text(path, "a path"), names, framework))
+        return await awaited(_tensors.load_tensors(self._native, _arguments.path(path), names, framework))
 
     async def add_tensors(
         self,
@@ -330,7 +330,7 @@ class _Asynchronous:
             {'by': 'me'}
         """
         pieces = _tensors.safetensors_pieces(tensors, metadata)
-        return await awaited(_steps.add(self._native, pieces, options, None))
+        return await awaited(_adding.add(self._native, pieces, options, None))
 
     async def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | str | None]:
         """Statistics of a tensor, as :meth:`Node.tensor_stats`.
@@ -340,7 +340,7 @@ class _Asynchronous:
             >>> (await anode.tensor_stats(model, "weight"))["mean"]
             2.0
         """
-        stats = await self._native.tensor_stats(_steps.text(path, "a path"), name)
+        stats = await self._native.tensor_stats(_arguments.path(path), name)
         return cast("dict[str, int | float | str | None]", stats)
 
     async def gc(self, *, force: bool = False) -> Collected:
@@ -467,7 +467,7 @@ class AsyncClient(_Asynchronous):
         *,
         timeout: float | None = None,
     ) -> None:
-        self._url, self._token, self._timeout = _steps.text(url, "a URL"), token, timeout
+        self._url, self._token, self._timeout = _arguments.text(url, "a URL"), token, timeout
         self._native = Backend.client(url, token, timeout, True)
 
     @property

@@ -15,7 +15,7 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ._steps import Told
+from ._progress import Told
 from .errors import InvalidInputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import _steps
+from .. import _arguments
 from .._lifetime import forgotten
 from .._native import Backend
 from .._toml import configuration
@@ -180,7 +180,7 @@ class Client(_Blocking):
         *,
         timeout: float | None = None,
     ) -> None:
-        self._url, self._token, self._timeout = _steps.text(url, "a URL"), token, timeout
+        self._url, self._token, self._timeout = _arguments.text(url, "a URL"), token, timeout
         self._native = Backend.client(url, token, timeout, False)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, cast, overload
 
-from .. import _saving, _steps
+from .. import _adding, _arguments, _saving
 from .._steps import finished
 from .._values import Pin
 from .files import pieces
@@ -41,7 +41,7 @@ class BlockMethods:
             >>> node.put(b"block")
             'bafkreicjnlfibzgy6kp3r2gnqfwdv62i2pyqhfylhixocyambdfgomtn5y'
         """
-        return cast(str, self._native.put(_steps.bytes_of(data, "a block"), codec, hash, pin))
+        return cast(str, self._native.put(_arguments.bytes_of(data, "a block"), codec, hash, pin))
 
     def put_many(
         self,
@@ -69,7 +69,7 @@ class BlockMethods:
             >>> len(node.put_many([b"one", b"two", b"three"]))
             3
         """
-        taken = _steps.blocks(blocks)
+        taken = _arguments.blocks(blocks)
         return cast("list[str]", self._native.put_many(taken, codec, hash, pin))
 
     def get(self, cid: str) -> memoryview:
@@ -93,7 +93,7 @@ class BlockMethods:
             >>> numpy.frombuffer(node.get(node.put(bytes(8))), dtype="int64")
             array([0])
         """
-        return cast(memoryview, self._native.get(_steps.block_cid(cid)))
+        return cast(memoryview, self._native.get(_arguments.block_cid(cid)))
 
     def get_many(self, cids: Iterable[str]) -> list[memoryview | None]:
         """The bytes of many blocks with one call.
@@ -112,7 +112,7 @@ class BlockMethods:
             >>> [bytes(block) for block in blocks]
             [b'one', b'two']
         """
-        return cast("list[memoryview | None]", self._native.get_many(_steps.texts(cids)))
+        return cast("list[memoryview | None]", self._native.get_many(_arguments.texts(cids)))
 
     def has(self, cid: str) -> bool:
         """Whether a block is here.
@@ -127,7 +127,7 @@ class BlockMethods:
             >>> node.has(node.put(b"block"))
             True
         """
-        return cast(bool, self._native.has_many([_steps.block_cid(cid)])[0])
+        return cast(bool, self._native.has_many([_arguments.block_cid(cid)])[0])
 
     def has_many(self, cids: Iterable[str]) -> list[bool]:
         """Whether blocks are here, with one call.
@@ -145,7 +145,7 @@ class BlockMethods:
             >>> node.has_many([node.put(b"block")])
             [True]
         """
-        return cast("list[bool]", self._native.has_many(_steps.texts(cids)))
+        return cast("list[bool]", self._native.has_many(_arguments.texts(cids)))
 
     def size(self, cid: str) -> int:
         """Bytes of one block. What a file has is what `stat` tells.
@@ -161,7 +161,7 @@ class BlockMethods:
             >>> node.size(node.put(b"block"))
             5
         """
-        return cast(int, self._native.size(_steps.block_cid(cid)))
+        return cast(int, self._native.size(_arguments.block_cid(cid)))
 
     def rm(self, cids: str | Iterable[str], *, force: bool = False) -> None:
         """Removes blocks.
@@ -181,7 +181,7 @@ class BlockMethods:
             >>> node.has(cid)
             False
         """
-        self._native.remove(_steps.texts([cids] if isinstance(cids, str) else cids), force)
+        self._native.remove(_arguments.texts([cids] if isinstance(cids, str) else cids), force)
 
     # Pins
 
@@ -205,7 +205,7 @@ class BlockMethods:
             >>> [pin.kind for pin in node.pins() if pin.name == "important"]
             ['recursive']
         """
-        return cast(str, self._native.pin(_steps.text(path, "a path"), recursive, name))
+        return cast(str, self._native.pin(_arguments.path(path), recursive, name))
 
     def unpin(self, path: str, *, recursive: bool = True) -> None:
         """Takes a pin away. What nothing else keeps goes with the next garbage collection.
@@ -221,7 +221,7 @@ class BlockMethods:
         Example:
             >>> node.unpin(node.add(b"not kept"))
         """
-        self._native.unpin(_steps.text(path, "a path"), recursive)
+        self._native.unpin(_arguments.path(path), recursive)
 
     def pins(self) -> list[Pin]:
         """All pins, but not what is kept because something above it is pinned.
@@ -261,7 +261,7 @@ class BlockMethods:
             >>> client.import_car("folder.car") == [folder]
             True
         """
-        checked = _steps.text(path, "a path")
+        checked = _arguments.path(path)
         if dest is None:
             return pieces(self._native.export_car(checked))
         return finished(_saving.export_car(self._native, checked, dest))
@@ -286,5 +286,5 @@ class BlockMethods:
             >>> client.import_car(car) == [node.add(b"hello")]
             True
         """
-        _steps.no_async(source)
-        return finished(_steps.import_car(self._native, source, pin_roots))
+        _arguments.no_async(source)
+        return finished(_adding.import_car(self._native, source, pin_roots))

@@ -6,7 +6,7 @@ import io
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import _saving, _steps
+from .. import _adding, _arguments, _saving
 from .._files import BUFFER_BYTES, RawFile
 from .._steps import finished
 from .._values import AddOptions, Entry, Stat
@@ -73,8 +73,8 @@ class FileMethods:
             >>> node.stat(cid).size
             40
         """
-        _steps.no_async(source)
-        return finished(_steps.add(self._native, source, options, progress))
+        _arguments.no_async(source)
+        return finished(_adding.add(self._native, source, options, progress))
 
     def add_dir(
         self,
@@ -110,7 +110,7 @@ class FileMethods:
 
             With a bar: ``with tqdm(unit="B", unit_scale=True) as bar: node.add_dir(path, progress=bar)``.
         """
-        return finished(_steps.add_dir(self._native, path, hidden, options, progress))
+        return finished(_adding.add_dir(self._native, path, hidden, options, progress))
 
     def cat(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """The content of a file, or a range of it.
@@ -131,8 +131,8 @@ class FileMethods:
             >>> node.cat(node.add(b"hello world"), offset=6, length=3)
             b'wor'
         """
-        _steps.span(offset, length)
-        return cast(bytes, self._native.read(_steps.text(path, "a path"), offset, length))
+        _arguments.span(offset, length)
+        return cast(bytes, self._native.read(_arguments.path(path), offset, length))
 
     def readinto(self, path: str, buffer: Any, offset: int = 0) -> int:
         """Reads a range of a file into memory that is there already.
@@ -155,8 +155,8 @@ class FileMethods:
             >>> numbers.tolist()
             [2, 3, 4, 5]
         """
-        _steps.span(offset, None)
-        return cast(int, self._native.readinto(_steps.text(path, "a path"), buffer, offset))
+        _arguments.span(offset, None)
+        return cast(int, self._native.readinto(_arguments.path(path), buffer, offset))
 
     def chunks(self, path: str, offset: int = 0, length: int | None = None) -> Generator[memoryview, None, None]:
         """The content of a file, or a range of it, piece by piece as it is read, in bounded memory.
@@ -177,8 +177,8 @@ class FileMethods:
             >>> sum(piece.nbytes for piece in node.chunks(node.add(bytes(1_000_000))))
             1000000
         """
-        _steps.span(offset, length)
-        return pieces(self._native.chunks(_steps.text(path, "a path"), offset, length))
+        _arguments.span(offset, length)
+        return pieces(self._native.chunks(_arguments.path(path), offset, length))
 
     def open(self, path: str, *, buffering: int = BUFFER_BYTES) -> io.BufferedReader:
         """Opens a file for reading, as the built-in ``open(path, "rb")`` does.
@@ -202,8 +202,8 @@ class FileMethods:
             ...     json.load(file)
             {'answer': 42}
         """
-        cid, kind, size, *_ = self._native.stat(_steps.text(path, "a path"))
-        _steps.refuse_directory(path, kind)
+        cid, kind, size, *_ = self._native.stat(_arguments.path(path))
+        _arguments.refuse_directory(path, kind)
         return io.BufferedReader(RawFile(self._native, cid, size, path), buffering)
 
     def ls(self, path: str) -> list[Entry]:
@@ -224,7 +224,7 @@ class FileMethods:
             >>> [(entry.name, entry.kind, entry.size) for entry in node.ls(folder)]
             [('a.txt', 'file', 5)]
         """
-        return [Entry(*entry) for entry in self._native.list(_steps.text(path, "a path"))]
+        return [Entry(*entry) for entry in self._native.list(_arguments.path(path))]
 
     def stat(self, path: str) -> Stat:
         """What a path leads to, and how large it is.
@@ -241,7 +241,7 @@ class FileMethods:
             >>> stat.kind, stat.size
             ('file', 5)
         """
-        return Stat(*self._native.stat(_steps.text(path, "a path")))
+        return Stat(*self._native.stat(_arguments.path(path)))
 
     def save(self, path: str, dest: Path, *, progress: Progress | None = None) -> str:
         """Saves a file, or a directory with everything in it, on this machine.
@@ -270,7 +270,7 @@ class FileMethods:
             >>> Path("copy/a.txt").read_bytes()
             b'hello'
         """
-        return finished(_saving.save(self._native, _steps.text(path, "a path"), dest, progress))
+        return finished(_saving.save(self._native, _arguments.path(path), dest, progress))
 
     def resolve(self, path: str) -> str:
         """The content ID that a path leads to.
@@ -288,7 +288,7 @@ class FileMethods:
             >>> node.resolve(f"/ipfs/{folder}/a.txt") == node.add(b"hello")
             True
         """
-        return cast(str, self._native.resolve(_steps.text(path, "a path")))
+        return cast(str, self._native.resolve(_arguments.path(path)))
 
 
 def pieces(chunks: Any) -> Generator[memoryview, None, None]:

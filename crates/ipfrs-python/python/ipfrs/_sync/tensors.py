@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from .. import _steps, _tensors
+from .. import _adding, _arguments, _tensors
 from .._steps import finished
 from .._values import AddOptions, TensorFile
 
@@ -38,7 +38,7 @@ class TensorMethods:
             >>> info.name, info.dtype, info.shape, info.nbytes
             ('weight', 'F32', (2, 3), 24)
         """
-        return finished(_tensors.tensors(self._native, _steps.text(path, "a path")))
+        return finished(_tensors.tensors(self._native, _arguments.path(path)))
 
     def tensor(self, path: str, name: str = "", slice: Key = None) -> numpy.ndarray[Any, Any]:
         """A tensor, or a slice of it: only the bytes of the slice are read.
@@ -63,7 +63,7 @@ class TensorMethods:
             >>> node.tensor(model, "weight", numpy.s_[1, 1:])
             array([4., 5.], dtype=float32)
         """
-        return finished(_tensors.tensor(self._native, _steps.text(path, "a path"), name, slice))
+        return finished(_tensors.tensor(self._native, _arguments.path(path), name, slice))
 
     def load_tensors(
         self, path: str, names: Iterable[str] | None = None, *, framework: str = "numpy"
@@ -87,7 +87,7 @@ class TensorMethods:
             >>> sorted(node.load_tensors(model))
             ['bias', 'weight']
         """
-        return finished(_tensors.load_tensors(self._native, _steps.text(path, "a path"), names, framework))
+        return finished(_tensors.load_tensors(self._native, _arguments.path(path), names, framework))
 
     def add_tensors(
         self,
@@ -115,7 +115,7 @@ class TensorMethods:
             {'by': 'me'}
         """
         pieces = _tensors.safetensors_pieces(tensors, metadata)
-        return finished(_steps.add(self._native, pieces, options, None))
+        return finished(_adding.add(self._native, pieces, options, None))
 
     def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | str | None]:
         """Statistics of a tensor, in one pass over its bytes.
@@ -138,5 +138,5 @@ class TensorMethods:
             >>> stats["min"], stats["max"], stats["mean"]
             (1.0, 3.0, 2.0)
         """
-        stats = self._native.tensor_stats(_steps.text(path, "a path"), name)
+        stats = self._native.tensor_stats(_arguments.path(path), name)
         return cast("dict[str, int | float | str | None]", stats)

@@ -1,0 +1,156 @@
+"""Adds what users have: bytes, paths, files, and pieces of any kind."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, cast
+
+from . import errors
+from ._arguments import buffer, bytes_of, described, native_options
+from ._progress import Told
+from ._steps import Reading
+
+if TYPE_CHECKING:
+    from ._native import Backend
+    from ._steps import Steps
+    from ._values import Progress
+
+_READ_BYTES = 1024 * 1024
+"""How much of a file is read at once."""
+_GATHERED_BYTES = 256 * 1024
+"""Pieces that are smaller are gathered up to this size."""
+
+
+def add(native: Backend, source: Any, options: Mapping[str, Any], progress: Progress | None) -> Steps[str]:
+    """Adds one file: bytes, a path, a binary file, or pieces."""
+    taken = native_options(options, "add")
+    told = Told(progress)
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fsdecode(source)
+        yield partial(_check_file, path)
+        cid, _ = yield native.add_path(path, cast(Any, taken), told.callback)
+        return cast(str, cid)
+    data = buffer(source)
+    if data is not None:
+        cid, _ = yield native.add(data, cast(Any, taken))
+        told.tell(memoryview(data).nbytes, memoryview(data).nbytes)
+        return cast(str, cid)
+    read = _reader(source)
+    writer = yield native.begin_add(cast(Any, taken))
+    cid, _ = yield from _poured(read, writer, told)
+    return cast(str, cid)
+
+
+def add_dir(
+    native: Backend, path: Any, hidden: bool, options: Mapping[str, Any], progress: Progress | None
+) -> Steps[str]:
+    """Adds a directory with everything in it."""
+    taken = native_options(options, "add_dir")
+    told = Told(progress)
+    name = os.fsdecode(path)
+    yield partial(_check_directory, name)
+    cid, _ = yield native.add_path(name, cast(Any, {**taken, "hidden": hidden}), told.callback)
+    return cast(str, cid)
+
+
+def import_car(native: Backend, source: Any, pin_roots: bool) -> Steps[list[str]]:
+    """Imports a CAR: bytes, a path, a binary file, or pieces."""
+    data = None if isinstance(source, (str, os.PathLike)) else buffer(source)
+    file: io.BufferedReader | None = None
+    if data is not None:
+        read = _reader([data])
+    elif isinstance(source, (str, os.PathLike)):
+        file = yield partial(open, os.fsdecode(source), "rb", 0)
+        read = _reader(file)
+    else:
+        read = _reader(source)
+    try:
+        writer = yield native.begin_import_car(pin_roots)
+        roots = yield from _poured(read, writer, Told(None))
+    finally:
+        if file is not None:
+            file.close()
+    return list(roots)
+
+
+def _check_file(path: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+            raise
+        shown = path if len(path) <= 80 else f"{path[:80]}..."
+        raise errors.FileNotFoundError(
+            f"there is no file {shown!r}: give the path of one, or the bytes of a text: add(text.encode())"
+        ) from None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "is a directory: use add_dir", path)
+
+
+def _check_directory(path: str) -> None:
+    if not stat.S_ISDIR(os.stat(path).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "is no directory: use add", path)
+
+
+def _reader(source: Any) -> Callable[[], Any]:
+    """A function whose steps give one piece after the other, and None at the end."""
+    if isinstance(source, AsyncIterable):
+        pieces = source.__aiter__()
+        return lambda: _next(pieces)
+    if isinstance(source, io.TextIOBase):
+        raise TypeError("the file is open in text mode: open it with mode 'rb'")
+    if hasattr(source, "read"):
+        return lambda: Reading(_read, source)
+    if isinstance(source, Iterable):
+        iterator = iter(source)
+        return lambda: next(iterator, None)
+    raise TypeError(
+        f"what is added is bytes-like, a path, a binary file or an iterable of them, not {described(source)}"
+    )
+
+
+async def _next(pieces: AsyncIterator[Any]) -> Any:
+    try:
+        return await pieces.__anext__()
+    except StopAsyncIteration:
+        return None
+
+
+def _read(file: Any) -> bytes | None:
+    piece = file.read(_READ_BYTES)
+    if piece is None:
+        raise BlockingIOError(errno.EAGAIN, "the file does not block, and has nothing to give now: open it blocking")
+    if isinstance(piece, str):
+        raise TypeError("the file is open in text mode: open it with mode 'rb'")
+    return piece or None
+
+
+def _poured(read: Callable[[], Any], writer: Any, told: Told) -> Steps[Any]:
+    """Hands all pieces to a writer, small ones gathered, and gives what it finishes with."""
+    gathered = bytearray()
+    try:
+        while True:
+            piece = yield read()
+            if piece is None:
+                break
+            data = memoryview(bytes_of(piece, "a piece of the content"))
+            if data.nbytes < _GATHERED_BYTES:
+                # Copied, since whoever makes pieces may use the same buffer for the next.
+                gathered += data
+            if gathered and (len(gathered) >= _GATHERED_BYTES or data.nbytes >= _GATHERED_BYTES):
+                yield writer.write(gathered)
+                gathered = bytearray()
+            if data.nbytes >= _GATHERED_BYTES:
+                yield writer.write(data)
+            told.advance(data.nbytes)
+        if gathered:
+            yield writer.write(gathered)
+        return (yield writer.finish())
+    except BaseException:
+        writer.abort()
+        raise

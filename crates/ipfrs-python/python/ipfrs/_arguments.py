@@ -1,0 +1,155 @@
+"""What methods are given, checked before anything happens."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncIterable, Iterable, Mapping
+from typing import Any, cast
+
+from ._values import AddOptions
+from .errors import InvalidInputError
+
+
+def path(value: object) -> str:
+    """A path as it is; what it leads to is for others to say.
+
+    Raises:
+        TypeError: It is no str.
+        InvalidInputError: It is empty.
+    """
+    return text(value, "a path")
+
+
+def text(value: object, what: str) -> str:
+    """``value`` as it is, if it is a str that is not empty.
+
+    Raises:
+        TypeError: It is no str.
+        InvalidInputError: It is empty.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, not {type(value).__name__}: {value!r:.80}")
+    if not value:
+        raise InvalidInputError(f"{what} is empty: give a content ID, or a path such as CID/name")
+    return value
+
+
+def texts(values: object) -> list[str]:
+    """Content IDs as a list.
+
+    Raises:
+        TypeError: It is one str, or something in it is none.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"content IDs are an iterable of str, such as [cid], not {type(values).__name__}")
+    return [block_cid(value) for value in values]
+
+
+def block_cid(value: object) -> str:
+    """The content ID in ``CID``, ``/ipfs/CID`` or ``ipfs://CID``: a block has no path.
+
+    Raises:
+        TypeError: It is no str.
+        InvalidInputError: It is empty, or leads further.
+    """
+    cid = text(value, "a content ID")
+    for prefix in ("/ipfs/", "ipfs://"):
+        if cid.startswith(prefix):
+            cid = cid[len(prefix) :]
+    if "/" in cid.rstrip("/"):
+        raise InvalidInputError(f"{value!r} is a path, and this takes the content ID of a block: give resolve(path)")
+    return cid.rstrip("/")
+
+
+def span(offset: int, length: int | None) -> None:
+    """Checks a span of bytes.
+
+    Raises:
+        InvalidInputError: A number is negative.
+    """
+    if offset < 0:
+        raise InvalidInputError(f"offset is {offset}: it counts bytes from the beginning, from 0 on")
+    if length is not None and length < 0:
+        raise InvalidInputError(f"length is {length}: give the number of bytes, or None for all there are")
+
+
+def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Options of ``add`` as the native module takes them; those that are None are left out.
+
+    Raises:
+        TypeError: There is no such option.
+    """
+    known = AddOptions.__annotations__
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f": did you mean {near[0]!r}?" if near else f": there are {', '.join(known)}"
+            raise TypeError(f"{method}() has no option {name!r}{hint}")
+    given = {name: value for name, value in options.items() if value is not None}
+    if "inline_limit" in given:
+        given.setdefault("inline", True)
+    if "wrap" in given:
+        given["wrap_with_directory"] = given.pop("wrap")
+    return given
+
+
+def buffer(source: object) -> Any | None:
+    """``source`` as something with contiguous bytes, copied only if it has none; None if it is no buffer at all."""
+    try:
+        view = memoryview(source)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    except ValueError:
+        # A NumPy array of a type that the buffer protocol has no letter for, such as bfloat16 or datetime64.
+        return cast(Any, source).tobytes()
+    return source if view.c_contiguous else view.tobytes()
+
+
+def bytes_of(source: object, what: str) -> Any:
+    """As :func:`buffer`.
+
+    Raises:
+        TypeError: It is no buffer.
+    """
+    data = buffer(source)
+    if data is None:
+        raise TypeError(f"{what} is bytes-like, such as bytes, memoryview or a NumPy array, not {described(source)}")
+    return data
+
+
+def blocks(sources: object) -> list[Any]:
+    """Blocks as a list of buffers.
+
+    Raises:
+        TypeError: It is one buffer, or something in it is none.
+    """
+    if isinstance(sources, (str, bytes, bytearray, memoryview)) or not isinstance(sources, Iterable):
+        raise TypeError(f"blocks are an iterable of bytes-like, such as [data], not {type(sources).__name__}")
+    return [bytes_of(source, "a block") for source in sources]
+
+
+def refuse_directory(path: str, kind: str) -> None:
+    """Only files can be opened.
+
+    Raises:
+        InvalidInputError: It is something else.
+    """
+    if kind == "directory":
+        raise InvalidInputError(f"{path} is a directory: open a file in it, or list it with ls")
+    if kind != "file":
+        raise InvalidInputError(f"{path} is a {kind} and no file: its block can be had with get")
+
+
+def described(source: object) -> str:
+    """What something is, for messages."""
+    return f"{type(source).__name__}: encode it first" if isinstance(source, str) else type(source).__name__
+
+
+def no_async(source: object) -> None:
+    """Refuses what only asyncio can read.
+
+    Raises:
+        TypeError: It is an async iterable and nothing else.
+    """
+    if isinstance(source, AsyncIterable) and not isinstance(source, Iterable):
+        raise TypeError("an async iterable is read by AsyncNode and AsyncClient: use one of them, or a plain iterable")
