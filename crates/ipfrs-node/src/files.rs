@@ -252,7 +252,7 @@ fn kind(node: Option<UnixFsNode>) -> ObjectKind {
 /// A stream of what goes out of a file, that keeps the streaming metrics.
 pub(crate) struct MeteredStream<S> {
     reader: S,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     _active: Active,
 }
 

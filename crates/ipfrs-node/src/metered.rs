@@ -20,7 +20,7 @@ use crate::protection::Protection;
 pub(crate) struct Metered {
     inner: Arc<dyn BlockStore>,
     patience: Patience,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     protection: Protection,
 }
 
@@ -28,7 +28,7 @@ impl Metered {
     pub(crate) fn new(
         inner: Arc<dyn BlockStore>,
         patience: Patience,
-        metrics: Metrics,
+        metrics: Arc<Metrics>,
         protection: Protection,
     ) -> Self {
         Self { inner, patience, metrics, protection }

@@ -14,8 +14,8 @@ use crate::names::NameMetrics;
 use crate::names::dnslink::LookupMetrics;
 use crate::tensors::TensorMetrics;
 
-/// Handles of the Node's metrics. Cloning shares them.
-#[derive(Debug, Clone)]
+/// Handles of the Node's metrics. Streams share all of them: as many counts of references change with each that is copied.
+#[derive(Debug)]
 pub(crate) struct Metrics {
     /// Blocks read.
     pub blocks_retrieved: IntCounter,

@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     /// The pack engine, where that is the engine: it has a lock to release at the end.
     pack: Option<PackStore>,
     pub(crate) config: NodeConfig,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) paths: Option<PathCache>,
     /// What tensors files have.
     pub(crate) catalogues: Option<Catalogues>,
@@ -102,7 +102,7 @@ impl Node {
     ) -> Result<Self> {
         store.validate()?;
         config.validate()?;
-        let metrics = Metrics::register(registry)?;
+        let metrics = Arc::new(Metrics::register(registry)?);
         let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
         let (verify_on_read, read_only) = (store.verify_on_read, store.read_only);
         let (path, holder, cache) = (repo.to_owned(), holder.to_owned(), config.cache.clone());
@@ -156,7 +156,7 @@ impl Node {
         registry: &Registry,
     ) -> Result<Self> {
         config.validate()?;
-        let metrics = Metrics::register(registry)?;
+        let metrics = Arc::new(Metrics::register(registry)?);
         let denylists = Denylists::open(repo, &config.denylists, metrics.denylists.clone()).await?;
         // Only asked where it matters: the engine may be far away.
         let has_blocks = !Pins::exist(repo) && engine.iterate().next().await.transpose()?.is_some();
@@ -173,7 +173,7 @@ impl Node {
     async fn assemble(
         opened: Opened,
         config: NodeConfig,
-        metrics: Metrics,
+        metrics: Arc<Metrics>,
         denylists: Option<Denylists>,
     ) -> Result<Self> {
         let Opened { engine, pack, pins, repo, verify_on_read, read_only } = opened;
