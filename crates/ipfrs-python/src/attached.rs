@@ -1,6 +1,7 @@
 //! The one thread that holds the GIL for tasks of the runtime. Workers must not wait for it, and at the end of the
 //! interpreter nobody may be within Python any more: CPython ends threads that come back to it then.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -28,11 +29,27 @@ enum State {
     Ended,
 }
 
+thread_local! {
+    /// Whether this thread holds the GIL while it polls.
+    static HAS_GIL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does `poll`, in which [`call`] and [`send`] need no other thread.
+pub(crate) fn with_gil<T>(_: Python<'_>, poll: impl FnOnce() -> T) -> T {
+    let before = HAS_GIL.replace(true);
+    let polled = poll();
+    HAS_GIL.set(before);
+    polled
+}
+
 /// Has the thread do `job`, after those that came before. It must be short, and wait for nothing. Dropped where Python is
 /// ending, the process was forked, or the system gives no thread.
 pub(crate) fn send(job: impl FnOnce(Python<'_>) + Send + 'static) {
     if is_forked() {
         return;
+    }
+    if HAS_GIL.get() {
+        return Python::attach(job);
     }
     let mut state = STATE.lock();
     if matches!(*state, State::Idle) {

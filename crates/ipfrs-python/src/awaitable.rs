@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use futures::FutureExt;
 use ipfrs_core::Error;
@@ -11,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, intern};
 use tokio::task::AbortHandle;
 
-use crate::attached;
+use crate::attached::{self, with_gil};
 use crate::error::{Failure, Outcome};
 use crate::runtime::runtime;
 
@@ -23,7 +24,8 @@ pub(crate) fn running_loop(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     py.import(intern!(py, "asyncio"))?.call_method0(intern!(py, "get_running_loop"))
 }
 
-/// `work` as an `asyncio.Future` of the running loop. It begins at once; cancelling the future drops it.
+/// `work` as an `asyncio.Future` of the running loop. It begins at once, on this thread: what is ready then costs no other
+/// thread. The rest is done by the runtime; cancelling the future drops it.
 pub(crate) fn awaitable<'py, T>(
     py: Python<'py>,
     work: impl Future<Output = Outcome<T>> + Send + 'static,
@@ -34,15 +36,34 @@ where
     let runtime = runtime().map_err(|e| Failure::from(e).into_exception(py))?;
     let event_loop = running_loop(py)?;
     let future = event_loop.call_method0(intern!(py, "create_future"))?;
+    let mut work = Box::pin(AssertUnwindSafe(work).catch_unwind().map(|caught| {
+        let failed = |_| Err(Error::internal("the call ended in a defect of ipfrs: please report it").into());
+        caught.unwrap_or_else(failed)
+    }));
+    let first = {
+        let _entered = runtime.enter();
+        // The task polls at once when it is spawned, so that whoever wakes nobody until then is not missed.
+        with_gil(py, || work.as_mut().poll(&mut Context::from_waker(Waker::noop())))
+    };
+    if let Poll::Ready(outcome) = first {
+        let delivery = Delivery { future: future.clone().unbind(), value: value(py, outcome) };
+        delivery.__call__(py)?;
+        return Ok(future);
+    }
     let waiting = Arc::new(Waiting { event_loop: event_loop.unbind(), future: future.clone().unbind() });
     let task = runtime.spawn(async move {
-        let outcome = AssertUnwindSafe(work).catch_unwind().await;
-        let failed = |_| Err(Error::internal("the call ended in a defect of ipfrs: please report it").into());
-        let outcome = outcome.unwrap_or_else(failed);
+        let outcome = work.await;
         attached::send(move |py| waiting.deliver(py, outcome));
     });
     future.call_method1(intern!(py, "add_done_callback"), (OnDone { task: task.abort_handle() },))?;
     Ok(future)
+}
+
+fn value<T: for<'a> IntoPyObject<'a>>(py: Python<'_>, outcome: Outcome<T>) -> PyResult<Py<PyAny>> {
+    match outcome {
+        Ok(value) => value.into_py_any(py),
+        Err(failure) => Err(failure.into_exception(py)),
+    }
 }
 
 /// Who waits, and where.
@@ -53,11 +74,7 @@ struct Waiting {
 
 impl Waiting {
     fn deliver<T: for<'a> IntoPyObject<'a>>(&self, py: Python<'_>, outcome: Outcome<T>) {
-        let value = match outcome {
-            Ok(value) => value.into_py_any(py),
-            Err(failure) => Err(failure.into_exception(py)),
-        };
-        let delivery = Delivery { future: self.future.clone_ref(py), value };
+        let delivery = Delivery { future: self.future.clone_ref(py), value: value(py, outcome) };
         // A loop that is closed has nobody waiting.
         let _ = self.event_loop.call_method1(py, intern!(py, "call_soon_threadsafe"), (delivery,));
     }
