@@ -65,12 +65,13 @@ mod native {
         if is_forked() {
             return Ok(());
         }
-        crate::gateway::stop_all(py);
         let mut outcome = Ok(());
         for backing in take_open() {
             let closed = crate::run::wait(py, async move { Ok(backing.close().await?) }, None);
             outcome = outcome.and(closed);
         }
+        // Last: clients of them may have left answers unread, which a daemon would wait for.
+        crate::gateway::stop_all(py);
         outcome.map_err(|failure: Failure| failure.into_exception(py))
     }
 }

@@ -63,7 +63,9 @@ impl Backing for Remote {
     }
 
     async fn close(&self) -> Result<()> {
-        self.http.write().take();
+        if let Some(http) = self.http.write().take() {
+            http.end_streams();
+        }
         Ok(())
     }
 

@@ -142,7 +142,7 @@ def test_a_gateway_that_is_let_go_gives_its_repo_back(tmp_path: Path) -> None:
 
 
 def test_transfers_may_end_before_a_gateway_has_stopped(tmp_path: Path) -> None:
-    size = 32 * 1024 * 1024
+    size = 16 * 1024 * 1024
     with ipfrs.Gateway(repo=tmp_path) as gateway, gateway.client() as client:
         pieces = client.chunks(client.add(bytes(size)))
         received = len(next(pieces))
@@ -163,6 +163,8 @@ def test_a_gateway_is_silent_and_ends_with_the_interpreter(tmp_path: Path) -> No
         "    client.cat('bafkreiafvynwucuwsa6bekk6pffisurkiqckyv4tphi7ndscjxaskatcny')\n"
         "except KeyError:\n"
         "    print('once')\n"
+        "pieces = client.chunks(client.add(bytes(16 * 1024 * 1024)))\n"
+        "next(pieces)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "once\n", "")

@@ -201,7 +201,7 @@ def test_a_daemon_that_dies_in_the_middle_of_an_answer(tmp_path: Path) -> None:
         try:
             url = process.stdout.readline().strip()
             with ipfrs.Client(url) as client:
-                size = 64 * 1024 * 1024
+                size = 24 * 1024 * 1024
                 pieces = client.chunks(client.add(bytes(size)))
                 next(pieces)
                 process.kill()
@@ -316,3 +316,27 @@ def test_a_file_that_cannot_be_read_ends_the_upload_with_its_reason(client: ipfr
         with pytest.raises(ipfrs.InvalidInputError, match="neither a file nor a directory"):
             client.add_dir(tmp_path / "folder")
     assert client.pins() == before
+
+
+def test_closing_a_client_ends_answers_that_nobody_reads_any_more() -> None:
+    gone = threading.Event()
+
+    def send_for_ever(handler: Handler, _: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("X-Content-Length", str(2**60))
+        handler.send_header("Content-Length", str(2**60))
+        handler.end_headers()
+        try:
+            while True:
+                handler.wfile.write(bytes(1024 * 1024))
+        except OSError:
+            gone.set()
+        handler.close_connection = True
+
+    with scripted(send_for_ever) as (url, _):
+        with ipfrs.Client(url) as client:
+            pieces = client.chunks(HELLO)
+            next(pieces)
+        assert gone.wait(30)
+        with pytest.raises(ipfrs.ClosedError):
+            next(pieces)

@@ -1,14 +1,16 @@
 //! Answers: their bytes, their lines, and whether they are whole.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::stream::{self, BoxStream, StreamExt};
 use http_body_util::BodyExt;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap};
 use reqwest::{Body, Response, StatusCode};
 use serde::de::DeserializeOwned;
+use tokio::sync::Mutex as AsyncMutex;
 
 use super::failure;
 use super::patience::{Patience, Sending};
@@ -34,15 +36,50 @@ pub(super) struct Answer {
     patience: Patience,
     /// The body of the request, which may still be on its way.
     sending: Option<Sending>,
+    streams: Arc<Streams>,
+}
+
+/// An answer that is read by and by; `None` once its client is closed.
+type Slot = AsyncMutex<Option<Answer>>;
+
+/// The answers of a client that are read by and by. Whoever reads them may have stopped: what is left of them would keep
+/// connections, and a daemon that drains, waiting.
+#[derive(Debug, Default)]
+pub(super) struct Streams(Mutex<Vec<Weak<Slot>>>);
+
+impl Streams {
+    fn keep(&self, answer: Answer) -> Arc<Slot> {
+        let slot = Arc::new(AsyncMutex::new(Some(answer)));
+        let mut slots = self.0.lock();
+        slots.retain(|slot| slot.strong_count() > 0);
+        slots.push(Arc::downgrade(&slot));
+        slot
+    }
+
+    /// Ends those that nobody is waiting for.
+    pub(super) fn end(&self) {
+        let slots = std::mem::take(&mut *self.0.lock());
+        for slot in slots.iter().filter_map(Weak::upgrade) {
+            if let Ok(mut answer) = slot.try_lock() {
+                *answer = None;
+            }
+        }
+    }
 }
 
 impl Answer {
-    pub(super) fn new(response: Response, url: Arc<str>, patience: Patience, sending: Option<Sending>) -> Self {
+    pub(super) fn new(
+        response: Response,
+        url: Arc<str>,
+        patience: Patience,
+        sending: Option<Sending>,
+        streams: Arc<Streams>,
+    ) -> Self {
         let (head, body) = http::Response::<Body>::from(response).into_parts();
         let length = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()?.parse().ok());
         let expected = length("x-content-length").or_else(|| length(CONTENT_LENGTH.as_str()));
         let (status, headers) = (head.status, head.headers);
-        Self { status, headers, body, expected, seen: 0, line: BytesMut::new(), url, patience, sending }
+        Self { status, headers, body, expected, seen: 0, line: BytesMut::new(), url, patience, sending, streams }
     }
 
     /// How many bytes there are, where the daemon says so.
@@ -81,7 +118,15 @@ impl Answer {
 
     /// Its bytes as they come.
     pub(super) fn pieces(self) -> BoxStream<'static, Result<Bytes>> {
-        stream::try_unfold(self, async |mut answer| Ok(answer.next().await?.map(|piece| (piece, answer)))).boxed()
+        let streams = self.streams.clone();
+        let next = async |slot: Arc<Slot>| {
+            let piece = match slot.lock().await.as_mut() {
+                Some(answer) => answer.next().await?,
+                None => return Err(Error::new(ErrorKind::Conflict, "the client was closed: make another one")),
+            };
+            Ok(piece.map(|piece| (piece, slot)))
+        };
+        stream::try_unfold(streams.keep(self), next).boxed()
     }
 
     /// All of its bytes, in memory of their own: at most `limit`.

@@ -8,7 +8,7 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use reqwest::{Body, Client, Method, RequestBuilder, Url, redirect};
 
-use super::answer::Answer;
+use super::answer::{Answer, Streams};
 use super::failure;
 use super::patience::{Patience, Sending};
 
@@ -30,6 +30,7 @@ pub(super) struct Http {
     /// As `base`, without a password.
     shown: Arc<str>,
     patience: Patience,
+    streams: Arc<Streams>,
 }
 
 /// A request, as far as it is made.
@@ -144,7 +145,18 @@ impl Http {
             client = client.default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer(token)?)]));
         }
         let client = client.build().map_err(|e| Error::internal("a client could not be made").with_source(e))?;
-        Ok(Self { client, base, shown: shown.into(), patience: Patience::of_seconds(timeout)? })
+        Ok(Self {
+            client,
+            base,
+            shown: shown.into(),
+            patience: Patience::of_seconds(timeout)?,
+            streams: Arc::default(),
+        })
+    }
+
+    /// Lets go of answers that nobody is reading.
+    pub(super) fn end_streams(&self) {
+        self.streams.end();
     }
 
     /// The URL of the daemon.
@@ -175,7 +187,7 @@ impl Http {
         };
         let response = sent.map_err(|e| failure::unanswered(&self.shown, &e))?;
         let is_success = response.status().is_success();
-        let answer = Answer::new(response, self.shown.clone(), self.patience, sending);
+        let answer = Answer::new(response, self.shown.clone(), self.patience, sending, self.streams.clone());
         if is_success { Ok(answer) } else { Err(answer.failure().await) }
     }
 
