@@ -63,7 +63,18 @@ struct BlockStat {
     size: u64,
 }
 
+/// Refuses what the daemon would only refuse once it has come.
+fn check_size(data: &Bytes) -> Result<()> {
+    let bytes = data.len();
+    if bytes > MAX_BLOCK_BYTES {
+        let what = format!("a block of {bytes} bytes is over the limit of {MAX_BLOCK_BYTES} bytes");
+        return Err(Error::too_large(format!("{what}: add it as a file")));
+    }
+    Ok(())
+}
+
 pub(super) async fn put(http: &Http, data: Bytes, options: &BlockOptions) -> Result<String> {
+    check_size(&data)?;
     let call = Call::command("block/put").with("cid-codec", &options.codec).with("mhtype", &options.mhtype);
     let call = call.with("pin", options.pin).sends(RAW, data)?;
     Ok(http.send(call).await?.document::<BlockStat>().await?.key)
@@ -101,11 +112,8 @@ fn frame(blocks: Vec<Bytes>, codec: u64, hash: HashFunction) -> Result<(Vec<Stri
     let (mut cids, mut body) = (Vec::with_capacity(blocks.len()), Sized::default());
     body.push(car::header(&[]));
     for data in blocks {
-        if data.len() > MAX_BLOCK_BYTES {
-            let (index, bytes) = (cids.len(), data.len());
-            let what = format!("blocks[{index}] has {bytes} bytes, over the limit of {MAX_BLOCK_BYTES} for a block");
-            return Err(Error::too_large(format!("{what}: add it as a file")));
-        }
+        let index = cids.len();
+        check_size(&data).map_err(|e| Error::new(e.kind(), format!("block {index}: {e}")))?;
         let (cid, data) = Block::hash(1, codec, hash, data)?.into_parts();
         car::frame(&cid, data).into_iter().for_each(|piece| body.push(piece));
         cids.push(cid.to_string());
