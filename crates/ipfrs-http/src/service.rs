@@ -16,8 +16,10 @@ use http::{Method, Request, StatusCode, Version};
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
-use crate::gateway::hosted;
+use crate::config::Namespace;
 use crate::gateway::hosts::{Called, Way};
+use crate::gateway::site::Site;
+use crate::gateway::{self, hosted};
 use crate::metrics;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::router::AppState;
@@ -48,12 +50,17 @@ impl Service {
         let step = match way {
             Ok(Way::Daemon | Way::Gateway) => match self.state.ready.get(&self.state, &request, request.uri().path()) {
                 Some(response) => Step::Ready { response: Some(response) },
+                // The same that the router leads to, with fewer instructions than it takes to find that out.
+                None if Namespace::of_path(request.uri().path()).is_some() => {
+                    let answer = gateway::serve_site(self.state.clone(), Site::PATHS, request.map(Body::new));
+                    Step::Content { inner: Box::pin(answer) }
+                }
                 None => Step::Routed { inner: self.router.clone().call(request) },
             },
             Ok(Way::Hosted(visit)) => {
                 let request = request.map(Body::new);
                 let answer = hosted::answer(self.state.clone(), self.router.clone(), *visit, request);
-                Step::Hosted { inner: Box::pin(answer) }
+                Step::Content { inner: Box::pin(answer) }
             }
             Err(e) => self.refused(&request, &format!("{e}\n")),
         };
@@ -117,8 +124,8 @@ pin_project! {
         Ready { response: Option<Response> },
         // The router makes it.
         Routed { #[pin] inner: RouteFuture<Infallible> },
-        // It depends on the host.
-        Hosted { inner: Pin<Box<dyn Future<Output = Response> + Send>> },
+        // Content, or what depends on the host.
+        Content { inner: Pin<Box<dyn Future<Output = Response> + Send>> },
     }
 }
 
@@ -137,7 +144,7 @@ impl Future for Answering {
         match self.project().step.project() {
             Projected::Ready { response } => Poll::Ready(Ok(response.take().unwrap_or_default())),
             Projected::Routed { inner } => inner.poll(cx),
-            Projected::Hosted { inner } => inner.as_mut().poll(cx).map(Ok),
+            Projected::Content { inner } => inner.as_mut().poll(cx).map(Ok),
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) mod range;
 pub(crate) mod ready;
 mod redirects;
 pub(crate) mod request;
-mod site;
+pub(crate) mod site;
 mod subdomain;
 mod tar;
 mod trustless;
@@ -63,7 +63,7 @@ pub(crate) async fn handle(State(state): State<AppState>, request: Request) -> R
 }
 
 /// Answers a request to a site. It observes itself: a layer would cost a small file more than its answer.
-pub(super) async fn serve_site(state: AppState, site: Site, request: Request) -> Response {
+pub(crate) async fn serve_site(state: AppState, site: Site, request: Request) -> Response {
     let is_name = matches!(Namespace::of_path(&site.content_path(request.uri().path())), Some(Namespace::Ipns));
     let family = state.metrics.family(if is_name { IPNS_ROUTE } else { ROUTE }, request.method());
     let answer = async |request: Request| {
