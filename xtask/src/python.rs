@@ -89,7 +89,7 @@ fn on_each_python(wheel: &Path) -> Result<()> {
         crate::run("python", environment.command().arg("-I").arg(&program))?;
     }
     if !missing.is_empty() {
-        eprintln!("xtask: python: SKIPPED on {}, which are not here", missing.join(", "));
+        eprintln!("xtask: python: SKIPPED on Python {}: not here", missing.join(", "));
     }
     Ok(())
 }
