@@ -111,6 +111,7 @@ def test_a_token_is_sent_with_every_request_and_shown_nowhere(asynchronous: bool
         (saying(b'{"Message":"m","Code":0,"Type":"error","Kind":"conflict"}', 500), ipfrs.ConflictError),
         (saying(b'{"Message":"m: ipld: could not find b","Code":0,"Type":"error"}', 500), ipfrs.NotFoundError),
         (saying(b'{"Message":"m","Code":0,"Type":"error"}', 500), ipfrs.InternalError),
+        (saying(b'{"Message":"m is blocked and cannot be provided","Code":0,"Type":"error"}', 500), ipfrs.GoneError),
         (saying(b'{"detail":"m","code":"no_space"}', 507), ipfrs.NoSpaceError),
         (saying(b"m", 401), ipfrs.UnauthenticatedError),
         (saying(b"m", 403), PermissionError),

@@ -10,6 +10,13 @@ use serde::Deserialize;
 /// With these words the RPC names a missing block to clients of Kubo. The message says so before.
 const MISSING: &str = ": ipld: could not find ";
 
+/// Words of Kubo's that tell of which kind a failure is, where that is not said: streams of bytes end with a message only.
+const WORDS: [(&str, ErrorKind); 3] = [
+    (MISSING, ErrorKind::NotFound),
+    ("is blocked and cannot be provided", ErrorKind::Gone),
+    ("context deadline exceeded", ErrorKind::Timeout),
+];
+
 /// Most bytes of a text that is no JSON that are shown.
 const MAX_TEXT_BYTES: usize = 1_024;
 
@@ -31,9 +38,9 @@ impl Told {
 
 /// A failure of a kind that may be told; else it is known by its words, as clients of Kubo know it.
 fn of_message(kind: Option<ErrorKind>, message: String) -> Error {
-    let missing = message.find(MISSING);
-    let kind = kind.unwrap_or(if missing.is_some() { ErrorKind::NotFound } else { ErrorKind::Internal });
-    match missing {
+    let by_words = || WORDS.iter().find(|(words, _)| message.contains(words)).map(|(_, kind)| *kind);
+    let kind = kind.or_else(by_words).unwrap_or(ErrorKind::Internal);
+    match message.find(MISSING) {
         Some(at) => Error::new(kind, &message[..at]),
         None => Error::new(kind, message),
     }
