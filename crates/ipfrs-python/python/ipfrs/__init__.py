@@ -13,7 +13,7 @@ b'world'
 :class:`AsyncClient`   as ``Client``, for asyncio
 :class:`Gateway`       a daemon inside this process, for notebooks and tests
 :mod:`ipfrs.errors`    what goes wrong, by kind; all are :class:`IpfrsError`
-:mod:`ipfrs.fs`        ``ipfs://`` for fsspec: pandas, pyarrow, dask, zarr
+:mod:`ipfrs.fs`        ``ipfrs://`` for fsspec: pandas, pyarrow, dask, zarr
 :mod:`ipfrs.bench`     ``python -m ipfrs.bench``: how fast it is here
 =====================  ==============================================================
 
@@ -42,6 +42,7 @@ from .errors import (
     InvalidInputError,
     IpfrsError,
     LegalReasonsError,
+    MissingPackageError,
     NoSpaceError,
     NotFoundError,
     RateLimitedError,
@@ -75,6 +76,7 @@ __all__ = [
     "InvalidInputError",
     "IpfrsError",
     "LegalReasonsError",
+    "MissingPackageError",
     "NoSpaceError",
     "Node",
     "NotFoundError",

@@ -10,6 +10,7 @@ class                    is also a             when
 `InvalidInputError`      ValueError            the call is wrong, and will be
 `TooLargeError`          ValueError            it is over a limit, which the message names
 `UnsupportedError`       ValueError            it is asked for what is not done here
+`MissingPackageError`    ImportError           a package is not installed; an `UnsupportedError`
 `ConflictError`          RuntimeError          the block is pinned, the repo is in use
 `UnauthenticatedError`   PermissionError       there is no token, or a wrong one
 `ForbiddenError`         PermissionError       it is not allowed; the repo is open read-only

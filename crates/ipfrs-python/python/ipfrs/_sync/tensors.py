@@ -56,7 +56,7 @@ class TensorMethods:
         Raises:
             NotFoundError: There is no such tensor.
             InvalidInputError: The slice does not fit; or it is no file of tensors.
-            UnsupportedError: NumPy has no such type, and ml_dtypes is not installed.
+            MissingPackageError: NumPy has no such type, and ml_dtypes is not installed.
 
         Example:
             >>> model = node.add_tensors({"weight": numpy.arange(6, dtype="float32").reshape(2, 3)})
@@ -81,6 +81,7 @@ class TensorMethods:
         Raises:
             NotFoundError: A tensor is not there.
             InvalidInputError: It is no file of tensors, or there is no such framework.
+            MissingPackageError: torch, or ml_dtypes for a type, is not installed.
 
         Example:
             >>> model = node.add_tensors({"bias": numpy.zeros(2), "weight": numpy.ones((2, 3))})
