@@ -151,7 +151,7 @@ fn text_of_a_program_wins_over_the_environment_and_errors_name_its_line() {
         Config::load(&Sources { environment: environment.clone(), text, ..Sources::default() })
     };
     let config = load("[server]\nport = 3\n").unwrap();
-    assert_eq!((config.server.port, config.grpc.port), (3, 2));
+    assert_eq!((config.server.port, config.grpc.port), (3, Some(2)));
     assert_eq!(
         load("[server]\nprot = 3\n").unwrap_err().message(),
         "config, line 2: unknown key server.prot: did you mean port?"
