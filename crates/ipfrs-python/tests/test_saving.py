@@ -30,7 +30,7 @@ def test_a_tree_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
     assert store.save(folder, tmp_path / "copy") == str(tmp_path / "copy")
     assert tree(tmp_path / "copy") == tree(original)
     assert tree(tmp_path / "copy")["link"] == "a/b/hello.txt"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "original", *(["repo"] * 0)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "original"]
 
 
 def test_a_file_is_replaced_and_in_a_directory_gets_its_name(store: Store, tmp_path: Path) -> None:
@@ -54,8 +54,10 @@ def test_nothing_else_is_replaced(store: Store, tmp_path: Path) -> None:
             store.save(folder, tmp_path / target)
     with pytest.raises(FileExistsError):
         store.save(folder + "/a", tmp_path / "link")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="make it first"):
         store.save(folder, tmp_path / "no" / "such" / "directory")
+    with pytest.raises(ipfrs.InvalidInputError, match="dest is empty"):
+        store.save(folder, "")
     assert tree(tmp_path) == {"file": b"mine", "link": "elsewhere"}
 
 

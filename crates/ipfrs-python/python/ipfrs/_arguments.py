@@ -53,6 +53,8 @@ def block_cid(value: object) -> str:
         InvalidInputError: It is empty, or leads further.
     """
     cid = text(value, "a content ID")
+    if "/" not in cid:
+        return cid
     for prefix in ("/ipfs/", "ipfs://"):
         if cid.startswith(prefix):
             cid = cid[len(prefix) :]

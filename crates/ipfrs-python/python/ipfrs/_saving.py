@@ -68,6 +68,8 @@ def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
 
 def _target(path: str, dest: str) -> str:
     """``dest``; within it, if it is a directory, the last part of ``path``."""
+    if not dest:
+        raise InvalidInputError("dest is empty: give the path of a file or directory to save to")
     if not os.path.isdir(dest):
         return dest
     return _inside(dest, path.rstrip("/").rpartition("/")[2])
@@ -89,7 +91,11 @@ def _begin(directory: str, target: str, is_file: bool) -> str:
     else:
         if not (is_file and stat.S_ISREG(mode)):
             raise FileExistsError(errno.EEXIST, "is there already: remove it, or save elsewhere", target)
-    os.mkdir(directory, 0o700)
+    try:
+        os.mkdir(directory, 0o700)
+    except FileNotFoundError:
+        parent = os.path.dirname(directory)
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory to save in: make it first", parent) from None
     return os.path.join(directory, "root")
 
 
