@@ -3,16 +3,17 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
 use http::uri::Authority;
 use http::{Method, Request, StatusCode, Version};
+use http_body::Body as _;
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
@@ -38,16 +39,26 @@ impl Service {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
+        let is_head = request.method() == Method::HEAD;
+        Answering { step: self.step(request, peer), is_head }
+    }
+
+    /// How a request is answered.
+    fn step<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Step
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
         if lacks_host(&request) {
             let text = "a request of HTTP/1.1 has one Host header, and none has several (RFC 9112, 3.2)\n";
-            return Answering { step: self.refused(&request, text) };
+            return self.refused(&request, text);
         }
         if request.method() == Method::CONNECT {
-            return Answering { step: self.tunnel(&request) };
+            return self.tunnel(&request);
         }
         let hosts = &self.state.hosts;
         let way = Called::by(&request, hosts.trusts(peer)).map(|called| hosts.way(&called, request.uri().path()));
-        let step = match way {
+        match way {
             Ok(Way::Daemon | Way::Gateway) => match self.state.ready.get(&self.state, &request, request.uri().path()) {
                 Some(response) => Step::Ready { response: Some(response) },
                 // The same that the router leads to, with fewer instructions than it takes to find that out.
@@ -63,8 +74,7 @@ impl Service {
                 Step::Content { inner: Box::pin(answer) }
             }
             Err(e) => self.refused(&request, &format!("{e}\n")),
-        };
-        Answering { step }
+        }
     }
 
     /// Answers a client that takes us for its proxy and wants a tunnel: what follows on the connection is HTTP, and answered
@@ -134,6 +144,7 @@ pin_project! {
     pub struct Answering {
         #[pin]
         step: Step,
+        is_head: bool,
     }
 }
 
@@ -141,10 +152,21 @@ impl Future for Answering {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().step.project() {
-            Projected::Ready { response } => Poll::Ready(Ok(response.take().unwrap_or_default())),
-            Projected::Routed { inner } => inner.poll(cx),
-            Projected::Content { inner } => inner.as_mut().poll(cx).map(Ok),
-        }
+        let this = self.project();
+        let response = match this.step.project() {
+            Projected::Ready { response } => response.take().unwrap_or_default(),
+            Projected::Routed { inner } => ready!(inner.poll(cx))?,
+            Projected::Content { inner } => ready!(inner.as_mut().poll(cx)),
+        };
+        Poll::Ready(Ok(if *this.is_head { without_body(response) } else { response }))
     }
+}
+
+/// What HEAD is answered with where GET has this answer. Only HTTP/1.1 leaves out the body by itself.
+fn without_body(mut response: Response) -> Response {
+    let length = response.body().size_hint().exact().filter(|length| *length > 0);
+    if let Some(length) = length {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+    }
+    response.map(|_| Body::empty())
 }

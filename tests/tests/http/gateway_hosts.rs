@@ -345,4 +345,11 @@ async fn over_http_2_the_authority_is_the_host() {
     assert_eq!(header(&moved, "location"), format!("http://{HELLO}.ipfs.example.com:{port}/"));
     assert_eq!(get("trustless.example").await.unwrap().status(), 406);
     assert_eq!(get("127.0.0.1").await.unwrap().text().await.unwrap(), "hello\n");
+    // What answers HEAD has no body, whoever made it: HTTP/2 does not leave one out by itself.
+    for url in ["example.com", "trustless.example", "127.0.0.1"].map(|host| format!("http://{host}:{port}/ipfs/x")) {
+        let (whole, head) = (client.get(&url).send().await.unwrap(), client.head(&url).send().await.unwrap());
+        let told = |response: &Response| (response.status(), header(response, "content-length").to_owned());
+        assert_eq!(told(&head), told(&whole), "{url}");
+        assert!(head.bytes().await.unwrap().is_empty());
+    }
 }
