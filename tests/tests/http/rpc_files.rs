@@ -176,7 +176,8 @@ async fn files_stat_tells_what_a_path_leads_to() {
         (&json!("0640"), &json!(1_700_000_000), &json!(5))
     );
     let node = gateway.put_block("cid-codec=dag-cbor", "\u{60}").await;
-    for (path, why) in [("/", "mutable files"), (root.as_str(), "mutable files"), (&format!("/ipfs/{node}"), "neither")]
+    for (path, why) in
+        [("/", "mutable files"), (root.as_str(), "mutable files"), (&format!("/ipfs/{node}"), "not UnixFS")]
     {
         let message = rpc_failure(gateway.rpc(&format!("files/stat?arg={path}")).send().await.unwrap()).await;
         assert!(message.contains(why), "{path}: {message}");
