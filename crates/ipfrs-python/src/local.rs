@@ -20,6 +20,7 @@ use crate::backing::{
     AddOptions, Added, Backing, BlockOptions, Content, Entry, Fact, Facts, Pieces, PinEntry, Progress, Stat,
     TensorBytes, TensorList,
 };
+use crate::run::{all_of, breathe};
 
 /// What another process is told that wants the repo.
 const HOLDER: &str = "ipfrs (Python)";
@@ -196,14 +197,12 @@ impl Backing for Local {
         let node = self.node().await?;
         let mut blocks = Vec::with_capacity(cids.len());
         for batch in cids.chunks(node.config().batch.max_batch_size) {
-            let mut found = node.batch_get(batch.to_vec())?;
-            while let Some((_, block)) = found.next().await {
-                blocks.push(match block {
-                    Ok(data) => Some(data),
-                    Err(error) if error.kind() == ErrorKind::NotFound => None,
-                    Err(error) => return Err(error),
-                });
-            }
+            let found = node.batch_get(batch.to_vec())?.map(|(_, block)| match block {
+                Ok(data) => Ok(Some(data)),
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error),
+            });
+            blocks.append(&mut all_of(found).await?);
         }
         Ok(blocks)
     }
@@ -213,6 +212,9 @@ impl Backing for Local {
         let node = self.node().await?;
         let mut has = Vec::with_capacity(cids.len());
         for batch in cids.chunks(node.config().batch.max_batch_size) {
+            if !has.is_empty() {
+                breathe().await;
+            }
             has.extend(node.batch_has(batch).await?.iter().map(Option::is_some));
         }
         Ok(has)
@@ -282,7 +284,7 @@ impl Backing for Local {
                 Pinned::Through(_) => None,
             })
         };
-        own.try_filter_map(entry).try_collect().await
+        all_of(own.try_filter_map(entry)).await
     }
 
     async fn export_car(&self, path: String) -> Result<Pieces> {

@@ -8,6 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use futures::{Stream, StreamExt};
+use ipfrs_core::Result;
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -21,6 +23,9 @@ const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Bytes that are copied before others may do something, about 10 ms of work.
 const BREATH_BYTES: usize = 32 * 1024 * 1024;
+
+/// Entries and blocks that are gathered before others may do something.
+const ITEMS_PER_BREATH: usize = 512;
 
 /// Whether Python waits for values or is given awaitables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,4 +167,17 @@ impl Breath {
             breathe().await;
         }
     }
+}
+
+/// Everything that comes, with room for others now and then, however much of it is there at once.
+pub(crate) async fn all_of<T>(items: impl Stream<Item = Result<T>>) -> Result<Vec<T>> {
+    let mut items = pin!(items);
+    let mut collected = Vec::new();
+    while let Some(item) = items.next().await {
+        collected.push(item?);
+        if collected.len().is_multiple_of(ITEMS_PER_BREATH) {
+            breathe().await;
+        }
+    }
+    Ok(collected)
 }

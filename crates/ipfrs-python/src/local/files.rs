@@ -6,6 +6,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{ListedKind, Node, Object, ObjectKind, Span, TensorFile, TensorInfo, TensorOperation};
 
 use crate::backing::{Content, Entry, Fact, Facts, Pieces, Stat, TensorBytes, TensorEntry, TensorList};
+use crate::run::all_of;
 
 /// What `path` leads to. Paths are remembered, as the gateway does.
 pub(super) async fn object(node: &Node, path: &str) -> Result<Object> {
@@ -79,7 +80,7 @@ pub(super) async fn list(node: &Node, path: &str) -> Result<Vec<Entry>> {
         kind: kind_name(entry.kind),
         size: entry.size,
     };
-    node.list(&object, usize::MAX).map_ok(entry).try_collect().await
+    all_of(node.list(&object, usize::MAX).map_ok(entry)).await
 }
 
 pub(super) async fn stat(node: &Node, path: &str) -> Result<Stat> {
