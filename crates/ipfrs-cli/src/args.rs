@@ -1,5 +1,6 @@
 //! The command line: what can be typed.
 
+mod bench;
 mod dag;
 mod key;
 mod name;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use ipfrs_interface::{Chunker, Profile};
 
+pub(crate) use self::bench::{BenchCommand, BenchHttpArgs, Places};
 pub(crate) use self::dag::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
 pub(crate) use self::key::{KeyCommand, KeyEncoding, KeyExportArgs, KeyGenArgs, KeyImportArgs, KeyRenameArgs};
 pub(crate) use self::name::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
@@ -85,6 +87,9 @@ pub(crate) enum Command {
     /// Collect garbage, and check and measure the repo
     #[command(subcommand)]
     Repo(RepoCommand),
+    /// Measure how fast a gateway answers
+    #[command(subcommand)]
+    Bench(BenchCommand),
     /// Write, show and check the configuration
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -4,6 +4,7 @@ mod answer;
 mod api;
 mod args;
 mod commands;
+mod load;
 mod multipart;
 mod output;
 mod progress;
@@ -17,18 +18,22 @@ use clap::Parser;
 
 use crate::args::Cli;
 use crate::output::OutputClosed;
+use crate::runtime::Interrupted;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Exit codes: 0, 1 the command failed, 2 it was not typed right (clap's own).
+/// What shells give a command that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+/// Exit codes: 0, 1 the command failed, 2 it was not typed right (clap's own), 130 it was interrupted.
 fn main() -> ExitCode {
     match commands::run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("Error: {}", describe(&error));
-            ExitCode::FAILURE
+            if error.is::<Interrupted>() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressFinish, ProgressStyle};
 
 /// How often a spinner turns while nothing else happens.
 const TURN: Duration = Duration::from_millis(120);
@@ -28,6 +28,7 @@ impl Watched {
 #[derive(Debug, Clone, Copy)]
 enum Unit {
     Bytes,
+    Time(&'static str),
     Items(&'static str),
     Nothing(&'static str),
 }
@@ -49,6 +50,13 @@ impl Progress {
     /// Counts things; `unit` is their plural: `120 of 300 blocks ███░░░ 5.0k/s, 3s left`.
     pub(crate) fn items(watched: Watched, unit: &'static str) -> Self {
         Self::new(watched, Unit::Items(unit))
+    }
+
+    /// Counts the time that it takes, and things beside it; `unit` is their plural: `120 requests, 60/s ███░░░ 8s left`.
+    pub(crate) fn timed(watched: Watched, whole: Duration, unit: &'static str) -> Self {
+        let progress = Self::new(watched, Unit::Time(unit));
+        progress.expect(milliseconds(whole));
+        progress
     }
 
     /// Says only that `what` goes on.
@@ -89,6 +97,16 @@ impl Progress {
         self.bar.set_position(total);
     }
 
+    /// `total` are done after `passed`; before the time begins to count it is zero.
+    pub(crate) fn passed(&self, passed: Duration, total: u64) {
+        let Unit::Time(unit) = self.unit else { return self.reached(total) };
+        self.bar.set_position(milliseconds(passed));
+        self.bar.set_message(match passed {
+            Duration::ZERO => "warming up".to_owned(),
+            _ => format!("{} {unit}, {:.0}/s", HumanCount(total), total as f64 / passed.as_secs_f64()),
+        });
+    }
+
     /// It is over: what is printed next has the line for itself.
     pub(crate) fn over(&self) {
         self.bar.finish_and_clear();
@@ -100,10 +118,15 @@ impl Progress {
     }
 }
 
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn style(unit: Unit, has_total: bool) -> ProgressStyle {
     let template = match (unit, has_total) {
         (Unit::Bytes, true) => "{bytes} of {total_bytes} {wide_bar} {bytes_per_sec}, {eta} left".to_owned(),
         (Unit::Bytes, false) => "{spinner} {bytes}, {bytes_per_sec}".to_owned(),
+        (Unit::Time(_), _) => "{msg} {wide_bar} {eta} left".to_owned(),
         (Unit::Items(unit), true) => {
             format!("{{human_pos}} of {{human_len}} {unit} {{wide_bar}} {{per_sec}}, {{eta}} left")
         }

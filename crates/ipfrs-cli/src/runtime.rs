@@ -1,5 +1,6 @@
 //! The runtime that a command runs on.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -8,6 +9,18 @@ use tokio::runtime::Builder;
 
 /// How long threads that read or write files may take to notice that the command has ended.
 const STRAGGLERS: Duration = Duration::from_millis(200);
+
+/// An interrupt ended the command early; says what became of its work.
+#[derive(Debug)]
+pub(crate) struct Interrupted(pub(crate) &'static str);
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// Runs `command` on `server.workers` threads.
 pub(crate) fn run<T>(server: &ServerConfig, command: impl Future<Output = Result<T>>) -> Result<T> {

@@ -3,9 +3,14 @@
 //! Most stay text: whoever answers is sent what was typed.
 
 use std::str::FromStr;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use axum::http::{HeaderName, HeaderValue, Uri};
 use ipfrs_interface::{HashFunction, ServerConfig, codec};
+
+/// Longest time that a command may be given.
+const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 
 /// A value that reads as a `T`.
 pub(super) fn as_a<T: FromStr>(text: &str) -> Result<String, T::Err> {
@@ -29,4 +34,82 @@ pub(super) fn workers(text: &str) -> Result<usize> {
     let workers = text.parse()?;
     ServerConfig { workers: Some(workers), ..ServerConfig::default() }.validate()?;
     Ok(workers)
+}
+
+/// A length of time: a number and `ms`, `s`, `m` or `h`; seconds where there is none.
+pub(super) fn duration(text: &str) -> Result<Duration> {
+    let (number, unit) = number_and_unit(text);
+    let unit_seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => bail!("{unit:?} is no unit of time: use ms, s, m or h"),
+    };
+    let number: f64 = number.parse().with_context(|| format!("{text:?} does not begin with a number"))?;
+    let seconds = number * unit_seconds;
+    if !(0.001..=MAX_DURATION.as_secs_f64()).contains(&seconds) {
+        bail!("a length of time is 1ms to 24h");
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A number of bytes: decimal (`kB`, `MB`, `GB`) or binary (`KiB`, `MiB`, `GiB`) multiples, in any case.
+pub(super) fn size(text: &str) -> Result<u64> {
+    let (number, unit) = number_and_unit(text);
+    let unit_bytes: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        _ => bail!("{unit:?} is no unit of bytes: use B, kB, MB, GB, KiB, MiB or GiB"),
+    };
+    let number: u64 = number.parse().with_context(|| format!("{text:?} does not begin with a whole number"))?;
+    match number.checked_mul(unit_bytes) {
+        Some(bytes) if bytes > 0 => Ok(bytes),
+        _ => bail!("a size is at least one byte, and below 16 EiB"),
+    }
+}
+
+/// What stands before the first letter, and the rest.
+fn number_and_unit(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    (number.trim(), unit)
+}
+
+/// Requests per second.
+pub(super) fn rate(text: &str) -> Result<f64> {
+    let rate: f64 = text.parse()?;
+    if !(0.001..=1_000_000.0).contains(&rate) {
+        bail!("a rate is 0.001 to 1,000,000 requests per second");
+    }
+    Ok(rate)
+}
+
+/// A content path below `/ipfs`.
+pub(super) fn ipfs_path(text: &str) -> Result<String> {
+    if text.starts_with("/ipns/") || text.starts_with("ipns://") || text.contains("://") && !text.starts_with("ipfs://")
+    {
+        bail!("a content ID or a path below one is wanted: give paths such as /ipns/NAME with --path");
+    }
+    Ok(text.to_owned())
+}
+
+/// A path of a URL, escaped, perhaps with a query.
+pub(super) fn url_path(text: &str) -> Result<String> {
+    if !text.starts_with('/') {
+        bail!("a path begins with \"/\": give content IDs with --cid");
+    }
+    let uri = text.parse::<Uri>().context("no path of a URL: escape what is not ASCII, and spaces, with %")?;
+    Ok(uri.to_string())
+}
+
+/// A header, `NAME: VALUE`.
+pub(super) fn header(text: &str) -> Result<(HeaderName, HeaderValue)> {
+    let (name, value) = text.split_once(':').context("a header has the form \"NAME: VALUE\"")?;
+    Ok((name.trim().parse()?, value.trim().parse()?))
 }

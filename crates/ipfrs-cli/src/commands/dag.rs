@@ -14,6 +14,7 @@ use crate::args::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
 use crate::multipart::{Source, Upload, measure};
 use crate::output::Output;
 use crate::progress::{Progress, Watched};
+use crate::runtime::Interrupted;
 
 pub(super) async fn run(api: &Api, command: DagCommand, out: &mut Output) -> Result<()> {
     match command {
@@ -95,7 +96,7 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
         outcome = fetch => outcome?,
         interrupt = tokio::signal::ctrl_c() => {
             interrupt.context("cannot listen for signals")?;
-            bail!("interrupted: the CAR is not whole");
+            return Err(Interrupted("interrupted: the CAR is not whole").into());
         }
     }
     let (Some(stage), Some(target)) = (stage, target) else { return Ok(()) };

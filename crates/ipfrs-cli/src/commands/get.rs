@@ -17,6 +17,7 @@ use crate::api::{Api, Kind, Query};
 use crate::args::GetArgs;
 use crate::output::{Output, printable};
 use crate::progress::{Progress, Watched};
+use crate::runtime::Interrupted;
 
 /// Files that are fetched at the same time.
 const CONCURRENT_FILES: usize = 8;
@@ -47,7 +48,7 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
         outcome = fetch => outcome?,
         interrupt = tokio::signal::ctrl_c() => {
             interrupt.context("cannot listen for signals")?;
-            bail!("interrupted: nothing was saved");
+            return Err(Interrupted("interrupted: nothing was saved").into());
         }
     }
     stage.commit()?;

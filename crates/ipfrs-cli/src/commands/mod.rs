@@ -1,6 +1,7 @@
 //! One module per command.
 
 mod add;
+mod bench;
 mod block;
 mod cat;
 mod config;
@@ -32,6 +33,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
     match command {
         Command::Gateway(command) => gateway::run(&globals, &command, &mut out),
         Command::Config(command) => config::run(&globals, &command, &mut out),
+        Command::Bench(command) => bench::run(&globals, &command, &mut out),
         Command::Denylist(command) => denylist::run(&command, &mut out),
         Command::Completions { shell } => completions(shell, &mut out),
         Command::Version => version(&mut out),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use axum::body::Body;
 use axum::http::Response;
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use crate::api::{Api, Query};
 use crate::args::{TensorCommand, TensorGetArgs, TensorLsArgs, TensorStatArgs};
 use crate::output::{Output, printable};
 use crate::progress::{Progress, Watched};
+use crate::runtime::Interrupted;
 use crate::uri::gateway_path;
 
 /// Most characters of a cell that others of its column are lined up with. A longer one moves what stands behind it, in its
@@ -129,7 +130,7 @@ async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
         outcome = fetch => outcome?,
         interrupt = tokio::signal::ctrl_c() => {
             interrupt.context("cannot listen for signals")?;
-            bail!("interrupted: nothing was saved");
+            return Err(Interrupted("interrupted: nothing was saved").into());
         }
     };
     stage.commit()?;

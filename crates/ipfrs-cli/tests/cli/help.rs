@@ -5,7 +5,7 @@ use crate::harness::Place;
 #[test]
 fn help_of_every_command() {
     let place = Place::new();
-    let commands: [&[&str]; 54] = [
+    let commands: [&[&str]; 56] = [
         &[],
         &["gateway"],
         &["gateway", "start"],
@@ -52,6 +52,8 @@ fn help_of_every_command() {
         &["repo", "gc"],
         &["repo", "stat"],
         &["repo", "verify"],
+        &["bench"],
+        &["bench", "http"],
         &["config"],
         &["config", "init"],
         &["config", "show"],

@@ -1,0 +1,91 @@
+//! `bench http`.
+
+mod report;
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use self::report::Report;
+use crate::args::{BenchCommand, BenchHttpArgs, Globals, Places};
+use crate::load::{Base, Load, Span, Targets};
+use crate::output::Output;
+use crate::progress::{Progress, Watched};
+use crate::runtime::{self, Interrupted};
+use crate::session::Session;
+use crate::uri::gateway_path;
+
+/// How long is measured where nothing says it.
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+/// Bytes of a range where only its place is given.
+const DEFAULT_RANGE_BYTES: u64 = 64 * 1024;
+
+pub(super) fn run(globals: &Globals, command: &BenchCommand, out: &mut Output) -> Result<()> {
+    let BenchCommand::Http(args) = command;
+    let session = Session::open(globals, Vec::new())?;
+    session.start_quiet_log()?;
+    runtime::run(&session.config.server, http(&session, args, out))
+}
+
+async fn http(session: &Session, args: &BenchHttpArgs, out: &mut Output) -> Result<()> {
+    let base = match &args.url {
+        Some(url) => Base::parse(url)?,
+        None => Base::parse(session.require_daemon().await?.url())?,
+    };
+    let paths = paths(args, &base)?;
+    let span = (args.range.is_some() || args.ranges.is_some()).then(|| Span {
+        bytes: args.range.unwrap_or(DEFAULT_RANGE_BYTES),
+        places: args.ranges.unwrap_or(Places::Start),
+    });
+    let load = Load {
+        connections: usize::from(args.connections),
+        streams: usize::from(args.streams),
+        is_http2: args.http2,
+        rate: args.rate,
+        duration: args.duration.or_else(|| args.requests.is_none().then_some(DEFAULT_DURATION)),
+        requests: args.requests,
+        warmup: args.warmup.unwrap_or_default(),
+        timeout: args.timeout,
+    };
+    let targets = Targets::new(&base, paths.clone(), &args.headers, span, args.http2)?;
+    let watched = Watched { wanted: args.progress, is_silent: out.is_json() };
+    let progress = match (load.requests, load.duration) {
+        (None, Some(duration)) => Progress::timed(watched, duration, "requests"),
+        (requests, _) => {
+            let progress = Progress::items(watched, "requests");
+            progress.expect(requests.unwrap_or_default());
+            progress
+        }
+    };
+    let outcome = load.run(&base, targets, &progress).await?;
+    progress.over();
+    let report = Report::new(&base.url(), paths, &load, &outcome);
+    if out.is_json() {
+        out.object(&report)?;
+    } else {
+        report.lines(&load, span.is_some()).iter().try_for_each(|line| out.line(line))?;
+    }
+    let finished = outcome.tally.answers() + outcome.tally.failures();
+    if outcome.is_interrupted {
+        return Err(Interrupted("interrupted: the figures are those until then").into());
+    }
+    match finished {
+        0 => bail!("no request was finished: measure for longer than one takes"),
+        _ if outcome.tally.successes() > 0 => Ok(()),
+        _ if args.http2 => {
+            bail!("not one request was answered with success: does the server speak HTTP/2 without TLS?")
+        }
+        _ => bail!("not one request was answered with success"),
+    }
+}
+
+/// What to fetch: what the options say, else what the URL itself names.
+fn paths(args: &BenchHttpArgs, base: &Base) -> Result<Vec<String>> {
+    let cids = args.cids.iter().map(|cid| base.below(&gateway_path(cid)));
+    let paths: Vec<_> = cids.chain(args.paths.iter().map(|path| base.below(path))).collect();
+    match (paths.is_empty(), &args.url) {
+        (false, _) => Ok(paths),
+        (true, Some(_)) => Ok(vec![base.path().to_owned()]),
+        (true, None) => bail!("nothing to fetch: name it with --cid or --path, or by its URL"),
+    }
+}

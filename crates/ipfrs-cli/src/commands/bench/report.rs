@@ -1,0 +1,271 @@
+//! What `bench http` prints.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use indicatif::HumanCount;
+use serde::Serialize;
+
+use crate::load::{Load, Outcome};
+
+/// Upper bounds of the histogram's rows in each power of ten: about equal steps on a logarithmic scale.
+const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
+/// Characters of the longest bar.
+const BAR_WIDTH: u64 = 40;
+
+/// One object with `--json`; the same figures for people otherwise.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    url: String,
+    paths: Vec<String>,
+    connections: usize,
+    streams: usize,
+    http2: bool,
+    /// Requests that were due each second; none in a closed loop.
+    rate: Option<f64>,
+    interrupted: bool,
+    elapsed_seconds: f64,
+    requests: Requests,
+    requests_per_second: f64,
+    body_bytes: u64,
+    bytes_per_second: f64,
+    /// Nothing where nothing was answered.
+    latency_seconds: Option<Latency>,
+    histogram: Vec<Row>,
+    statuses: BTreeMap<u16, u64>,
+    /// Failed requests by reason.
+    errors: BTreeMap<&'static str, u64>,
+    /// Answers whose body had the length that their `Content-Length` said.
+    length_checked: u64,
+    /// Connections that were opened in place of others.
+    reopened: u64,
+}
+
+/// Requests by what came of them.
+#[derive(Debug, Serialize)]
+struct Requests {
+    /// Answered whole, with any status.
+    answered: u64,
+    /// Of those, with a status below 400.
+    succeeded: u64,
+    failed: u64,
+    /// Under way at the end.
+    unfinished: u64,
+    /// Due before the end and not sent.
+    unsent: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Latency {
+    min: f64,
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    #[serde(rename = "p99.9")]
+    p99_9: f64,
+    max: f64,
+}
+
+/// Answers that took longer than the row before says, and no longer than this.
+#[derive(Debug, Serialize)]
+struct Row {
+    up_to_seconds: f64,
+    count: u64,
+}
+
+impl Report {
+    pub(super) fn new(url: &str, paths: Vec<String>, load: &Load, outcome: &Outcome) -> Self {
+        let tally = &outcome.tally;
+        let per_second = |count: u64| match outcome.elapsed {
+            Duration::ZERO => 0.0,
+            elapsed => count as f64 / elapsed.as_secs_f64(),
+        };
+        Self {
+            url: url.to_owned(),
+            paths,
+            connections: load.connections,
+            streams: load.streams,
+            http2: load.is_http2,
+            rate: load.rate,
+            interrupted: outcome.is_interrupted,
+            elapsed_seconds: outcome.elapsed.as_secs_f64(),
+            requests: Requests {
+                answered: tally.answers(),
+                succeeded: tally.successes(),
+                failed: tally.failures(),
+                unfinished: outcome.unfinished,
+                unsent: outcome.unsent,
+            },
+            requests_per_second: per_second(tally.answers()),
+            body_bytes: tally.body_bytes,
+            bytes_per_second: per_second(tally.body_bytes),
+            latency_seconds: Latency::of(&tally.latencies),
+            histogram: rows(&tally.latencies),
+            statuses: tally.statuses.clone(),
+            errors: tally.faults.iter().map(|(fault, count)| (fault.name(), *count)).collect(),
+            length_checked: tally.sized,
+            reopened: outcome.reopened,
+        }
+    }
+
+    /// The report for people. `has_ranges`: parts of files were asked for.
+    pub(super) fn lines(&self, load: &Load, has_ranges: bool) -> Vec<String> {
+        let mut lines = vec![self.head(load), String::new()];
+        let count = |count: u64| HumanCount(count).to_string();
+        let answered = self.requests.answered;
+        let mut requests = format!("{} answered", count(answered));
+        for (number, what) in [
+            (self.requests.failed, "failed"),
+            (self.requests.unfinished, "under way at the end"),
+            (self.requests.unsent, "due and not sent"),
+        ] {
+            if number > 0 {
+                requests += &format!(", {} {what}", count(number));
+            }
+        }
+        lines.push(format!("Requests    {requests}"));
+        lines.push(format!(
+            "Throughput  {:.1} requests/s, {:.2} MB/s of bodies ({} bytes)",
+            self.requests_per_second,
+            self.bytes_per_second / 1e6,
+            count(self.body_bytes)
+        ));
+        let statuses: Vec<_> = self.statuses.iter().map(|(status, n)| format!("{status}: {}", count(*n))).collect();
+        lines.push(format!("Statuses    {}", or_none(&statuses)));
+        let errors: Vec<_> = self.errors.iter().map(|(name, n)| format!("{name}: {}", count(*n))).collect();
+        lines.push(format!("Errors      {}", or_none(&errors)));
+        lines.push(format!(
+            "Lengths     {} of {} answers had the Content-Length that they announced",
+            count(self.length_checked),
+            count(answered)
+        ));
+        if self.reopened > 0 {
+            lines.push(format!("Reopened    {} connections", count(self.reopened)));
+        }
+        if has_ranges && self.statuses.contains_key(&200) {
+            lines.push("Note        answers with status 200 are whole files: no ranges are served there".to_owned());
+        }
+        if let Some(latency) = &self.latency_seconds {
+            lines.extend([String::new(), latency.line(self.rate.is_some()), String::new()]);
+            lines.extend(self.bars());
+        }
+        lines
+    }
+
+    fn head(&self, load: &Load) -> String {
+        let what = match self.paths.as_slice() {
+            [path] => format!("{}{path}", self.url),
+            paths => format!("{} paths of {}", paths.len(), self.url),
+        };
+        let connections = if self.connections == 1 { "connection" } else { "connections" };
+        let version = match (self.http2, self.streams) {
+            (false, _) => "HTTP/1.1".to_owned(),
+            (true, 1) => "HTTP/2".to_owned(),
+            (true, streams) => format!("HTTP/2 with {streams} streams each"),
+        };
+        let rate = self.rate.map_or_else(|| "closed loop".to_owned(), |rate| format!("{rate} requests/s due"));
+        let warmup = match load.warmup {
+            Duration::ZERO => String::new(),
+            warmup => format!(" after {} of warm-up", time(warmup.as_secs_f64())),
+        };
+        format!(
+            "{what}\n{} {connections}, {version}, {rate}, {}{warmup}",
+            HumanCount(self.connections as u64),
+            time(self.elapsed_seconds)
+        )
+    }
+
+    fn bars(&self) -> impl Iterator<Item = String> {
+        let most = self.histogram.iter().map(|row| row.count).max().unwrap_or_default().max(1);
+        let counts: Vec<_> = self.histogram.iter().map(|row| HumanCount(row.count).to_string()).collect();
+        let width = counts.iter().map(String::len).max().unwrap_or_default();
+        self.histogram.iter().zip(counts).map(move |(row, count)| {
+            // Whatever there is shows.
+            let length = (row.count * BAR_WIDTH).div_ceil(most);
+            let bar = "█".repeat(usize::try_from(length).unwrap_or_default());
+            format!("{:>10}  {count:>width$}  {bar}", time(row.up_to_seconds)).trim_end().to_owned()
+        })
+    }
+}
+
+impl Latency {
+    fn of(latencies: &Histogram<u64>) -> Option<Self> {
+        if latencies.is_empty() {
+            return None;
+        }
+        let at = |quantile| seconds(latencies.value_at_quantile(quantile));
+        Some(Self {
+            min: seconds(latencies.min()),
+            mean: latencies.mean() / 1e9,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            max: seconds(latencies.max()),
+        })
+    }
+
+    fn line(&self, is_from_due: bool) -> String {
+        let from = if is_from_due { " (from when requests were due)" } else { "" };
+        let values = [
+            ("mean", self.mean),
+            ("p50", self.p50),
+            ("p90", self.p90),
+            ("p99", self.p99),
+            ("p99.9", self.p99_9),
+            ("max", self.max),
+        ];
+        let values: Vec<_> = values.iter().map(|(name, value)| format!("{name} {}", time(*value))).collect();
+        format!("Latency     {}{from}", values.join(", "))
+    }
+}
+
+/// Counts between round latencies, from the shortest to the longest that occurred.
+fn rows(latencies: &Histogram<u64>) -> Vec<Row> {
+    let mut rows: Vec<(u64, u64)> = Vec::new();
+    let mut bounds = (2..).flat_map(|power| STEPS.map(|step| step * 10_u64.saturating_pow(power))).peekable();
+    for recorded in latencies.iter_recorded() {
+        let value = recorded.value_iterated_to();
+        // The bounds have no end before an hour, which is the longest latency.
+        while let Some(bound) = bounds.next_if(|bound| *bound < value) {
+            if !rows.is_empty() {
+                rows.push((bound, 0));
+            }
+        }
+        let Some(bound) = bounds.peek() else { break };
+        match rows.last_mut() {
+            Some((last, count)) if last == bound => *count += recorded.count_at_value(),
+            _ => rows.push((*bound, recorded.count_at_value())),
+        }
+    }
+    rows.into_iter().map(|(bound, count)| Row { up_to_seconds: seconds(bound), count }).collect()
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+/// A time in three digits and the unit that fits.
+fn time(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s < 0.000_999_5 => (s * 1e6, "µs"),
+        s if s < 0.999_5 => (s * 1e3, "ms"),
+        s => (s, "s"),
+    };
+    let decimals = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
+    let text = format!("{value:.decimals$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {unit}")
+}
+
+fn or_none(parts: &[String]) -> String {
+    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
+}

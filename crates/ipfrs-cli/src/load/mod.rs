@@ -1,0 +1,255 @@
+//! Load on a gateway, as `bench http` makes it: connections that are kept alive and send one request after the other,
+//! when the last was answered or when the next is due. Answers are counted and dropped.
+
+mod line;
+mod open_files;
+mod schedule;
+mod tally;
+mod target;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
+
+use self::line::{Line, Server};
+use self::schedule::{Schedule, Ticket};
+use self::tally::Fault;
+pub(crate) use self::tally::Tally;
+pub(crate) use self::target::{Base, Span, Targets};
+use crate::progress::Progress;
+
+/// Tallies that are counted into beside each other; a lock on one of them is hardly ever waited for.
+const SHARDS: usize = 8;
+/// Connections that are being opened at the same time.
+const OPENING: usize = 256;
+/// Requests at the same time, over all connections.
+const MAX_LINES: usize = 100_000;
+/// Pause after a connection that could not be opened.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How often it is shown how far it is.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How a gateway is put under load.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) connections: usize,
+    /// Requests at the same time on each connection; one where it is not HTTP/2.
+    pub(crate) streams: usize,
+    pub(crate) is_http2: bool,
+    /// Requests per second over all connections, or as many as are answered.
+    pub(crate) rate: Option<f64>,
+    /// After what time it is over.
+    pub(crate) duration: Option<Duration>,
+    /// After how many requests it is over.
+    pub(crate) requests: Option<u64>,
+    /// How long requests do not count.
+    pub(crate) warmup: Duration,
+    /// Of each request, and of opening a connection.
+    pub(crate) timeout: Duration,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) tally: Tally,
+    /// How long it was measured.
+    pub(crate) elapsed: Duration,
+    pub(crate) is_interrupted: bool,
+    /// Requests that were under way at the end.
+    pub(crate) unfinished: u64,
+    /// Requests that were due and could not be sent before the end.
+    pub(crate) unsent: u64,
+    /// Connections that were opened in place of others.
+    pub(crate) reopened: u64,
+}
+
+/// What all tasks share.
+#[derive(Debug)]
+struct Run {
+    targets: Targets,
+    schedule: Schedule,
+    shards: Vec<Mutex<Tally>>,
+    timeout: Duration,
+}
+
+impl Load {
+    /// Puts the server at `base` under load until it is over or an interrupt comes.
+    ///
+    /// # Errors
+    /// When nobody answers there at all, or a file of which ranges are wanted is not there.
+    pub(crate) async fn run(&self, base: &Base, mut targets: Targets, progress: &Progress) -> Result<Outcome> {
+        if self.connections * self.streams > MAX_LINES {
+            bail!("--connections times --streams is over the limit of {MAX_LINES} requests at the same time");
+        }
+        open_files::make_room(self.connections as u64)?;
+        let address = self.reach(base).await?;
+        let server = Arc::new(Server::new(address, self.is_http2, self.connections));
+        self.ask_lengths(&server, &mut targets).await?;
+        let shards = (0..SHARDS).map(|_| Tally::new().map(Mutex::new)).collect::<Result<_>>()?;
+        let server = Arc::new(Server::new(address, self.is_http2, self.connections));
+        let interrupt = tokio::signal::ctrl_c();
+        tokio::pin!(interrupt);
+        let mut is_interrupted = false;
+        let lines = tokio::select! {
+            lines = self.open(&server) => lines,
+            signal = &mut interrupt => {
+                signal.context("cannot listen for signals")?;
+                is_interrupted = true;
+                Vec::new()
+            }
+        };
+        let opened = server.opened();
+        let schedule = Schedule::new(self.warmup, self.requests, self.rate);
+        let run = Arc::new(Run { targets, schedule, shards, timeout: self.timeout });
+        let mut tasks = run.start(lines);
+        if !is_interrupted {
+            tokio::select! {
+                () = self.wait(&run, &mut tasks, progress) => {}
+                signal = &mut interrupt => {
+                    signal.context("cannot listen for signals")?;
+                    is_interrupted = true;
+                }
+            }
+        }
+        let end = Instant::now();
+        run.schedule.end();
+        tasks.shutdown().await;
+        let tally = run.counted()?;
+        let (taken, unsent) = run.schedule.taken_and_left(end);
+        Ok(Outcome {
+            elapsed: end.saturating_duration_since(run.schedule.measured_from()),
+            is_interrupted,
+            unfinished: taken.saturating_sub(tally.answers() + tally.failures()),
+            unsent,
+            reopened: server.opened().saturating_sub(opened),
+            tally,
+        })
+    }
+
+    /// An address at which somebody listens.
+    async fn reach(&self, base: &Base) -> Result<SocketAddr> {
+        let url = base.url();
+        let addresses = lookup_host(base.address()).await.with_context(|| format!("{url} cannot be found"))?;
+        let mut last = anyhow!("the name has no address");
+        for address in addresses {
+            match timeout(self.timeout, TcpStream::connect(address)).await {
+                Ok(Ok(_)) => return Ok(address),
+                Ok(Err(e)) => last = e.into(),
+                Err(_) => last = anyhow!("no answer within {:?}", self.timeout),
+            }
+        }
+        Err(last.context(format!("nobody can be reached at {url}: is the gateway running, and is the URL right?")))
+    }
+
+    async fn ask_lengths(&self, server: &Arc<Server>, targets: &mut Targets) -> Result<()> {
+        let Some(mut line) = Line::of_connection(server, 1).pop() else { return Ok(()) };
+        for (index, request) in targets.lengths_to_ask().into_iter().enumerate() {
+            match timeout(self.timeout, line.exchange(request)).await {
+                Ok(Ok(answer)) => targets.set_length(index, answer.status.as_u16(), &answer.headers)?,
+                Ok(Err(fault)) => bail!("the server did not say how long the files are: {}", fault.name()),
+                Err(_) => bail!("the server did not say within {:?} how long the files are", self.timeout),
+            }
+        }
+        Ok(())
+    }
+
+    /// All connections, before the first request: opening them is in no latency. One that cannot be opened is tried
+    /// again, and counted, with its first request.
+    async fn open(&self, server: &Arc<Server>) -> Vec<Line> {
+        let connections = (0..self.connections).map(|_| async {
+            let mut lines = Line::of_connection(server, self.streams);
+            if let Some(line) = lines.first_mut() {
+                drop(timeout(self.timeout, line.open()).await);
+            }
+            lines
+        });
+        stream::iter(connections).buffer_unordered(OPENING).collect::<Vec<_>>().await.into_iter().flatten().collect()
+    }
+
+    /// Until all tasks are through, or the time is over.
+    async fn wait(&self, run: &Run, tasks: &mut JoinSet<()>, progress: &Progress) {
+        let end = self.duration.map(|duration| run.schedule.measured_from() + duration);
+        let over = async {
+            match end {
+                Some(end) => sleep_until(end.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(over);
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                () = &mut over => return,
+                task = tasks.join_next() => if task.is_none() { return },
+                _ = look.tick(), if progress.is_shown() => {
+                    let passed = run.schedule.measured_from().elapsed();
+                    progress.passed(passed, run.finished());
+                }
+            }
+        }
+    }
+}
+
+impl Run {
+    /// One task for each line, and a thread that keeps the pace.
+    fn start(self: &Arc<Self>, lines: Vec<Line>) -> JoinSet<()> {
+        let count = lines.len();
+        let mut tasks = JoinSet::new();
+        for (index, line) in lines.into_iter().enumerate() {
+            let run = Arc::clone(self);
+            tasks.spawn(async move { run.drive(line, index % SHARDS).await });
+        }
+        let run = Arc::clone(self);
+        tasks.spawn_blocking(move || run.schedule.keep_pace(count));
+        tasks
+    }
+
+    /// One request after the other.
+    async fn drive(&self, mut line: Line, shard: usize) {
+        while let Some(ticket) = self.schedule.next().await {
+            let request = self.targets.request(ticket.number);
+            let outcome = match timeout(self.timeout, line.exchange(request)).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    line.give_up();
+                    Err(Fault::Timeout)
+                }
+            };
+            let latency = ticket.start.elapsed();
+            let is_refused = matches!(outcome, Err(Fault::Connect));
+            self.count(&ticket, shard, |tally| match outcome {
+                Ok(answer) => tally.answered(latency, &answer),
+                Err(fault) => tally.failed(fault),
+            });
+            if is_refused {
+                sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+
+    fn count(&self, ticket: &Ticket, shard: usize, into: impl FnOnce(&mut Tally)) {
+        let mut tally = self.shards[shard].lock();
+        if ticket.counts && !self.schedule.is_over() {
+            into(&mut tally);
+        }
+    }
+
+    /// Requests that count and are finished.
+    fn finished(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock()).map(|tally| tally.answers() + tally.failures()).sum()
+    }
+
+    fn counted(&self) -> Result<Tally> {
+        let mut all = Tally::new()?;
+        self.shards.iter().try_for_each(|shard| all.add(&shard.lock()))?;
+        Ok(all)
+    }
+}

@@ -1,0 +1,184 @@
+//! What is asked for.
+
+use anyhow::{Context, Result, anyhow, bail};
+use axum::http::header::{ACCEPT, CONTENT_LENGTH, HOST, RANGE, USER_AGENT};
+use axum::http::uri::{Authority, PathAndQuery, Scheme};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use bytes::Bytes;
+use http_body_util::Empty;
+
+use crate::args::Places;
+
+/// The one kind of request.
+pub(super) type Get = Request<Empty<Bytes>>;
+
+/// Where a server is, and where in it what it serves begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Base {
+    authority: Authority,
+    /// Path and query; "/" where the URL has none.
+    path: PathAndQuery,
+}
+
+impl Base {
+    /// Reads `http://HOST[:PORT][/PATH]`.
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        let uri: Uri = url.parse().map_err(|e| anyhow!("the URL {url:?} cannot be read: {e}"))?;
+        let parts = uri.into_parts();
+        match (parts.scheme, parts.authority) {
+            (Some(scheme), Some(authority)) if scheme == Scheme::HTTP && !authority.as_str().contains('@') => {
+                Ok(Self { authority, path: parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/")) })
+            }
+            (Some(scheme), Some(_)) if scheme == Scheme::HTTPS => {
+                bail!(
+                    "{url:?} is behind TLS, which is not spoken here: name the gateway behind it, as http://HOST:PORT"
+                )
+            }
+            _ => bail!("the URL {url:?} must have the form http://HOST:PORT, with a path if there is one"),
+        }
+    }
+
+    /// The server's address as the resolver takes it: `HOST:PORT`.
+    pub(super) fn address(&self) -> String {
+        format!("{}:{}", self.authority.host(), self.authority.port_u16().unwrap_or(80))
+    }
+
+    /// The URL without what is fetched.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.authority)
+    }
+
+    /// The URL's own path.
+    pub(crate) fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    /// `path` below the URL's.
+    pub(crate) fn below(&self, path: &str) -> String {
+        format!("{}{path}", self.path.path().trim_end_matches('/'))
+    }
+}
+
+/// Parts of files that are asked for in place of whole files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) bytes: u64,
+    pub(crate) places: Places,
+}
+
+/// All that is asked for, in turns.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    list: Vec<Target>,
+    headers: HeaderMap,
+    span: Option<Span>,
+}
+
+#[derive(Debug)]
+struct Target {
+    path: String,
+    uri: Uri,
+    /// Bytes of the file, where ranges lie throughout it.
+    file_bytes: u64,
+}
+
+impl Targets {
+    /// `paths` of the server at `base`, of which there must be one.
+    pub(crate) fn new(
+        base: &Base,
+        paths: Vec<String>,
+        headers: &[(HeaderName, HeaderValue)],
+        span: Option<Span>,
+        is_http2: bool,
+    ) -> Result<Self> {
+        let agent = concat!("ipfrs-cli/", env!("CARGO_PKG_VERSION"));
+        let mut all = HeaderMap::from_iter([
+            (USER_AGENT, HeaderValue::from_static(agent)),
+            (ACCEPT, HeaderValue::from_static("*/*")),
+            (HOST, base.authority.as_str().parse()?),
+        ]);
+        for (name, value) in headers {
+            all.insert(name, value.clone());
+        }
+        // HTTP/2 has the host in the URI, and HTTP/1.1 in the header.
+        let host = if is_http2 { all.remove(HOST) } else { None };
+        let host = host.map(|host| Authority::try_from(host.as_bytes()).context("the header Host cannot be read"));
+        let host = host.transpose()?;
+        let list = paths.into_iter().map(|path| {
+            let place: PathAndQuery = path.parse().with_context(|| format!("the path {path:?} cannot be read"))?;
+            let uri = match &host {
+                Some(host) => Uri::builder().scheme(Scheme::HTTP).authority(host.clone()).path_and_query(place),
+                None => Uri::builder().path_and_query(place),
+            };
+            Ok(Target { path, uri: uri.build()?, file_bytes: 0 })
+        });
+        Ok(Self { list: list.collect::<Result<_>>()?, headers: all, span })
+    }
+
+    /// Requests for the lengths of the files, where ranges depend on them.
+    pub(super) fn lengths_to_ask(&self) -> Vec<Get> {
+        if self.span.is_none_or(|span| span.places == Places::Start) {
+            return Vec::new();
+        }
+        let ask = |target: &Target| {
+            let mut request = self.bare(target);
+            *request.method_mut() = Method::HEAD;
+            request
+        };
+        self.list.iter().map(ask).collect()
+    }
+
+    /// Takes in the answer to one of [`Self::lengths_to_ask`].
+    pub(super) fn set_length(&mut self, index: usize, status: u16, headers: &HeaderMap) -> Result<()> {
+        let target = &mut self.list[index];
+        let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        target.file_bytes = match (status, length) {
+            (200, Some(bytes)) if bytes > 0 => bytes,
+            (200, Some(_)) => bail!("{} is empty: it has no ranges", target.path),
+            (200, None) => bail!("the server does not say how long {} is: ask for it whole", target.path),
+            (status, _) => bail!("the server answered {status} when asked how long {} is", target.path),
+        };
+        Ok(())
+    }
+
+    /// The request with this number.
+    pub(super) fn request(&self, number: u64) -> Get {
+        let count = self.list.len() as u64;
+        let target = &self.list[usize::try_from(number % count).unwrap_or_default()];
+        let mut request = self.bare(target);
+        if let Some(span) = self.span {
+            let first = span.first(number / count, number, target.file_bytes);
+            let last = first.saturating_add(span.bytes - 1);
+            let range = HeaderValue::from_maybe_shared(Bytes::from(format!("bytes={first}-{last}")));
+            request.headers_mut().extend(range.ok().map(|range| (RANGE, range)));
+        }
+        request
+    }
+
+    fn bare(&self, target: &Target) -> Get {
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = target.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+}
+
+impl Span {
+    /// The first byte that is asked for in a round over all files by the request with this number.
+    fn first(self, round: u64, number: u64, file_bytes: u64) -> u64 {
+        match self.places {
+            Places::Start => 0,
+            Places::Sequential => round % file_bytes.div_ceil(self.bytes) * self.bytes,
+            // A file that is shorter than a range is asked for from its beginning.
+            Places::Random => scattered(number) % (file_bytes.saturating_sub(self.bytes) + 1),
+        }
+    }
+}
+
+/// A number without a pattern for each number, the same ones in every run: SplitMix64.
+fn scattered(number: u64) -> u64 {
+    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
