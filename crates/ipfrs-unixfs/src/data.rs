@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use ipfrs_core::{Error, Result};
 use prost::Message;
+use prost::encoding::decode_varint;
 
 /// `Data.hashType` of HAMT shards: murmur3 x64, its first 64 bits.
 pub(crate) const MURMUR3_X64_64: u64 = 0x22;
@@ -104,6 +105,26 @@ impl Attributes {
     }
 }
 
+/// Number and wire type of fields of [`Data`].
+const TYPE_KEY: u8 = 0x08;
+const DATA_KEY: u8 = 0x12;
+const FILESIZE_KEY: u8 = 0x18;
+const BLOCKSIZES_KEY: u8 = 0x20;
+
+/// The number behind `key`, if that comes next: a value, or the length of one.
+fn read_field(key: u8, rest: &mut &[u8]) -> Option<u64> {
+    let mut after = rest.strip_prefix(&[key])?;
+    let value = match after {
+        [value @ ..0x80, behind @ ..] => {
+            after = behind;
+            u64::from(*value)
+        }
+        _ => decode_varint(&mut after).ok()?,
+    };
+    *rest = after;
+    Some(value)
+}
+
 impl Data {
     /// The message with these attributes, written as Kubo writes them: no nanoseconds where they are none.
     pub(crate) fn with_attributes(self, attributes: &Attributes) -> Self {
@@ -116,7 +137,29 @@ impl Data {
 
     /// Reads the message; byte fields are slices of `bytes`.
     pub(crate) fn read(bytes: Bytes) -> Result<Self> {
+        if let Some(data) = Self::read_ordinary(&bytes) {
+            return Ok(data);
+        }
         Self::decode(bytes).map_err(|e| Error::invalid(format!("malformed UnixFS data: {e}")))
+    }
+
+    /// Reads what nearly all files have: type, content, size, and the sizes of parts, of which there are hundreds, each field in
+    /// its place. `None` for anything else.
+    fn read_ordinary(bytes: &Bytes) -> Option<Self> {
+        let mut rest = &bytes[..];
+        // As protobuf has it: the lowest 32 bits.
+        let type_code = read_field(TYPE_KEY, &mut rest)? as i32;
+        let data = match read_field(DATA_KEY, &mut rest) {
+            Some(len) => {
+                let (data, after) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+                rest = after;
+                Some(bytes.slice_ref(data))
+            }
+            None => None,
+        };
+        let filesize = read_field(FILESIZE_KEY, &mut rest);
+        let blocksizes = std::iter::from_fn(|| read_field(BLOCKSIZES_KEY, &mut rest)).collect();
+        rest.is_empty().then(|| Self { type_code: Some(type_code), data, filesize, blocksizes, ..Self::default() })
     }
 
     pub(crate) fn data_type(&self) -> Result<DataType> {
@@ -152,6 +195,50 @@ impl Data {
                 Err(Error::invalid(format!("its filesize is {size}, but its parts are {sum} bytes")))
             }
             _ => Ok(sum),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_data_is_read_as_all_data_is() {
+        let plain = Data { type_code: Some(2), ..Data::default() };
+        let sizes = vec![0, 127, 128, 262_144, u64::MAX];
+        let ordinary = [
+            plain.clone(),
+            Data { data: Some(Bytes::new()), filesize: Some(0), ..plain.clone() },
+            Data { data: Some(Bytes::from_static(b"content")), filesize: Some(7), ..plain.clone() },
+            Data { filesize: Some(1 << 40), blocksizes: sizes.clone(), ..plain.clone() },
+            Data { type_code: Some(-1), data: Some(Bytes::from(vec![7; 300])), blocksizes: sizes, ..plain.clone() },
+        ];
+        for data in ordinary {
+            let bytes = Bytes::from(data.encode_to_vec());
+            assert_eq!(Data::read_ordinary(&bytes).as_ref(), Some(&data));
+            assert_eq!(Data::decode(bytes.clone()).as_ref(), Ok(&data));
+            for end in 0..bytes.len() {
+                let cut = bytes.slice(..end);
+                let read = Data::read_ordinary(&cut);
+                assert!(read.is_none() || read == Data::decode(cut).ok(), "{end} bytes of {data:?}");
+            }
+        }
+        let others = [
+            Data { mode: Some(0o644), ..plain.clone() },
+            Data { fanout: Some(256), hash_type: Some(MURMUR3_X64_64), ..plain.clone() },
+            Data { type_code: None, filesize: Some(1), ..plain },
+        ];
+        for data in others {
+            let bytes = Bytes::from(data.encode_to_vec());
+            assert_eq!(Data::read_ordinary(&bytes), None);
+            assert_eq!(Data::read(bytes).unwrap(), data);
+        }
+        // A field twice, and fields in another order: the last one counts, and all of them are looked at.
+        for bytes in [&b"\x08\x02\x18\x01\x18\x02"[..], b"\x18\x01\x08\x02", b"\x08\x02\x20\x01\x18\x01"] {
+            let bytes = Bytes::from_static(bytes);
+            assert_eq!(Data::read_ordinary(&bytes), None);
+            assert_eq!(Data::read(bytes.clone()).unwrap(), Data::decode(bytes).unwrap());
         }
     }
 }
