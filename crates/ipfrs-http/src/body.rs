@@ -157,8 +157,11 @@ pub(crate) async fn begun(mut pieces: BoxStream<'static, Result<Bytes>>) -> Resu
 
 /// `text` as a header value; what no header may hold becomes `?`.
 pub(crate) fn header_text(text: &str) -> HeaderValue {
-    if text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
-        return HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("?"));
+    // It takes visible ASCII, spaces and tabs.
+    if let Ok(value) = HeaderValue::from_str(text)
+        && !text.contains('\t')
+    {
+        return value;
     }
     let safe: String = text.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' }).collect();
     HeaderValue::try_from(safe).unwrap_or_else(|_| HeaderValue::from_static("?"))
