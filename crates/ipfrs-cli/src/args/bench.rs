@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderName, HeaderValue};
 use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
 
 use super::value;
 
@@ -14,9 +15,9 @@ and what would have waited meanwhile is not in the latencies. With --rate reques
 or not, and their latencies count from when they were due.
 
 Every answer that arrived whole counts, whatever its status; redirects are not followed. Requests under way when the \
-time is over are given up and only told. Ctrl-C ends it early and prints what there is.
+time is over are given up, and their number is told. Ctrl-C ends it early and prints what there is.
 
-The load is one of its own on the machine: measure from another one, or leave it cores that the server has no use for.";
+The client needs processors as the server does: measure from another machine, or leave it some of its own.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -56,7 +57,7 @@ pub(crate) struct BenchHttpArgs {
     /// How long a request may take, and a connection to be opened
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = value::duration)]
     pub(crate) timeout: Duration,
-    /// Ask for this many bytes of the file: 1000, 64KiB, 10MB
+    /// Ask for this many bytes of a file: 1000, 64KiB, 10MB
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     pub(crate) range: Option<u64>,
     /// Where in the file they are; without --range they are 64KiB [default: start]
@@ -74,7 +75,8 @@ pub(crate) struct BenchHttpArgs {
 }
 
 /// Where ranges begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Places {
     /// At the beginning of the file
     Start,

@@ -40,6 +40,7 @@ pub(super) struct Server {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(super) status: StatusCode,
+    /// Those of its head.
     pub(super) headers: HeaderMap,
     /// Bytes of the body.
     pub(super) bytes: u64,

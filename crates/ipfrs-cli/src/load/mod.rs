@@ -93,7 +93,7 @@ impl Load {
         let server = Arc::new(Server::new(address, self.is_http2, self.connections));
         self.ask_lengths(&server, &mut targets).await?;
         let shards = (0..SHARDS).map(|_| Tally::new().map(Mutex::new)).collect::<Result<_>>()?;
-        let server = Arc::new(Server::new(address, self.is_http2, self.connections));
+        let expected = server.opened() + self.connections as u64;
         let interrupt = tokio::signal::ctrl_c();
         tokio::pin!(interrupt);
         let mut is_interrupted = false;
@@ -105,7 +105,6 @@ impl Load {
                 Vec::new()
             }
         };
-        let opened = server.opened();
         let schedule = Schedule::new(self.warmup, self.requests, self.rate);
         let run = Arc::new(Run { targets, schedule, shards, timeout: self.timeout });
         let mut tasks = run.start(lines);
@@ -128,7 +127,7 @@ impl Load {
             is_interrupted,
             unfinished: taken.saturating_sub(tally.answers() + tally.failures()),
             unsent,
-            reopened: server.opened().saturating_sub(opened),
+            reopened: server.opened().saturating_sub(expected),
             tally,
         })
     }

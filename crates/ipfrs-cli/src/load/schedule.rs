@@ -71,6 +71,9 @@ impl Schedule {
     pub(super) async fn next(&self) -> Option<Ticket> {
         let Some(pace) = &self.pace else { return self.at_once() };
         pace.due.acquire().await.ok()?.forget();
+        if self.is_over() {
+            return None;
+        }
         let number = self.taken.fetch_add(1, Ordering::Relaxed);
         let warm = self.warm.load(Ordering::Relaxed);
         if self.last().is_some_and(|last| number >= last) {
@@ -82,6 +85,9 @@ impl Schedule {
 
     fn at_once(&self) -> Option<Ticket> {
         let start = Instant::now();
+        if self.is_over() {
+            return None;
+        }
         if start < self.measured_from {
             let number = self.warm.fetch_add(1, Ordering::Relaxed);
             return Some(Ticket { number, start, counts: false });
@@ -118,7 +124,7 @@ impl Schedule {
         }
     }
 
-    /// No more is released by [`Self::keep_pace`], and nothing that ends now counts.
+    /// No more requests are handed out, and none that ends now counts.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

@@ -6,6 +6,7 @@ use axum::http::uri::{Authority, PathAndQuery, Scheme};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use bytes::Bytes;
 use http_body_util::Empty;
+use serde::Serialize;
 
 use crate::args::Places;
 
@@ -60,7 +61,7 @@ impl Base {
 }
 
 /// Parts of files that are asked for in place of whole files.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Span {
     pub(crate) bytes: u64,
     pub(crate) places: Places,

@@ -51,7 +51,10 @@ fn report(place: &Place, arguments: &[&str]) -> Value {
 fn parsed(ran: &Ran) -> Value {
     let report: Value = serde_json::from_str(ran.text()).unwrap_or_else(|e| panic!("{e}: {ran:?}"));
     let sum = |of: &Value| of.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum::<u64>();
-    let rows = report["histogram"].as_array().unwrap().iter().map(|row| row["count"].as_u64().unwrap());
+    let rows = report["histogram"].as_array().unwrap();
+    let up_to = |row: &Value| row["up_to_seconds"].as_f64().unwrap();
+    assert!(rows.is_sorted_by(|a, b| up_to(a) < up_to(b)), "each row once: {report}");
+    let rows = rows.iter().map(|row| row["count"].as_u64().unwrap());
     let answered = report["requests"]["answered"].as_u64().unwrap();
     assert_eq!(sum(&report["statuses"]), answered, "{report}");
     assert_eq!(rows.sum::<u64>(), answered, "{report}");

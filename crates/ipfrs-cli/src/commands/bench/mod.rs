@@ -59,11 +59,11 @@ async fn http(session: &Session, args: &BenchHttpArgs, out: &mut Output) -> Resu
     };
     let outcome = load.run(&base, targets, &progress).await?;
     progress.over();
-    let report = Report::new(&base.url(), paths, &load, &outcome);
+    let report = Report::new(&base.url(), paths, &load, span, &outcome);
     if out.is_json() {
         out.object(&report)?;
     } else {
-        report.lines(&load, span.is_some()).iter().try_for_each(|line| out.line(line))?;
+        report.lines(&load).iter().try_for_each(|line| out.line(line))?;
     }
     let finished = outcome.tally.answers() + outcome.tally.failures();
     if outcome.is_interrupted {

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use indicatif::HumanCount;
 use serde::Serialize;
 
-use crate::load::{Load, Outcome};
+use crate::load::{Load, Outcome, Span};
 
 /// Upper bounds of the histogram's rows in each power of ten: about equal steps on a logarithmic scale.
 const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
@@ -24,6 +24,8 @@ pub(super) struct Report {
     http2: bool,
     /// Requests that were due each second; none in a closed loop.
     rate: Option<f64>,
+    /// Parts of the files that were asked for; none where they were whole.
+    range: Option<Span>,
     interrupted: bool,
     elapsed_seconds: f64,
     requests: Requests,
@@ -76,7 +78,7 @@ struct Row {
 }
 
 impl Report {
-    pub(super) fn new(url: &str, paths: Vec<String>, load: &Load, outcome: &Outcome) -> Self {
+    pub(super) fn new(url: &str, paths: Vec<String>, load: &Load, range: Option<Span>, outcome: &Outcome) -> Self {
         let tally = &outcome.tally;
         let per_second = |count: u64| match outcome.elapsed {
             Duration::ZERO => 0.0,
@@ -89,6 +91,7 @@ impl Report {
             streams: load.streams,
             http2: load.is_http2,
             rate: load.rate,
+            range,
             interrupted: outcome.is_interrupted,
             elapsed_seconds: outcome.elapsed.as_secs_f64(),
             requests: Requests {
@@ -110,8 +113,8 @@ impl Report {
         }
     }
 
-    /// The report for people. `has_ranges`: parts of files were asked for.
-    pub(super) fn lines(&self, load: &Load, has_ranges: bool) -> Vec<String> {
+    /// The report for people.
+    pub(super) fn lines(&self, load: &Load) -> Vec<String> {
         let mut lines = vec![self.head(load), String::new()];
         let count = |count: u64| HumanCount(count).to_string();
         let answered = self.requests.answered;
@@ -144,7 +147,7 @@ impl Report {
         if self.reopened > 0 {
             lines.push(format!("Reopened    {} connections", count(self.reopened)));
         }
-        if has_ranges && self.statuses.contains_key(&200) {
+        if self.range.is_some() && self.statuses.contains_key(&200) {
             lines.push("Note        answers with status 200 are whole files: no ranges are served there".to_owned());
         }
         if let Some(latency) = &self.latency_seconds {
@@ -170,8 +173,9 @@ impl Report {
             Duration::ZERO => String::new(),
             warmup => format!(" after {} of warm-up", time(warmup.as_secs_f64())),
         };
+        let range = self.range.map_or_else(String::new, |range| format!("{} bytes of each, ", HumanCount(range.bytes)));
         format!(
-            "{what}\n{} {connections}, {version}, {rate}, {}{warmup}",
+            "{what}\n{range}{} {connections}, {version}, {rate}, {}{warmup}",
             HumanCount(self.connections as u64),
             time(self.elapsed_seconds)
         )
@@ -185,7 +189,7 @@ impl Report {
             // Whatever there is shows.
             let length = (row.count * BAR_WIDTH).div_ceil(most);
             let bar = "█".repeat(usize::try_from(length).unwrap_or_default());
-            format!("{:>10}  {count:>width$}  {bar}", time(row.up_to_seconds)).trim_end().to_owned()
+            format!("{:>12}  {count:>width$}  {bar}", format!("≤ {}", time(row.up_to_seconds))).trim_end().to_owned()
         })
     }
 }
@@ -230,7 +234,7 @@ fn rows(latencies: &Histogram<u64>) -> Vec<Row> {
         let value = recorded.value_iterated_to();
         // The bounds have no end before an hour, which is the longest latency.
         while let Some(bound) = bounds.next_if(|bound| *bound < value) {
-            if !rows.is_empty() {
+            if rows.last().is_some_and(|(last, _)| *last < bound) {
                 rows.push((bound, 0));
             }
         }
