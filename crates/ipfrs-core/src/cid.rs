@@ -51,7 +51,13 @@ pub fn parse_cid(text: &str) -> Result<Cid> {
     if !is_v0 && !matches!(text.as_bytes()[0], b'z' | b'b' | b'B' | b'k' | b'K' | b'f' | b'F' | b'u') {
         return Err(invalid("the multibase is not one of base58btc, base32, base36, base16, base64url"));
     }
-    let cid = Cid::try_from(text).map_err(|e| invalid(&e.to_string()))?;
+    let decoded = if is_v0 { Base::Base58Btc.decode(text) } else { multibase::decode(text).map(|(_, bytes)| bytes) };
+    let bytes = decoded.map_err(|e| invalid(&cid::Error::from(e).to_string()))?;
+    let mut rest = bytes.as_slice();
+    let cid = Cid::read_bytes(&mut rest).map_err(|e| invalid(&e.to_string()))?;
+    if !rest.is_empty() {
+        return Err(invalid(&format!("it goes on for {} bytes after its end", rest.len())));
+    }
     check(cid).map_err(|e| invalid(e.message()))
 }
 

@@ -31,7 +31,23 @@ fn a_v0_cid_becomes_v1_in_other_bases() {
 fn malformed_cids_are_refused_with_their_text() {
     let cut = &EMPTY_V0[..45];
     let path = format!("/ipfs/{EMPTY_V0}");
-    for text in ["", "Q", "Qm", "hello world", "b", "zz", cut, &path, "mAXASIA", "\u{fc}", &"b".repeat(5000)] {
+    // Bytes after the digest.
+    let long = format!("f01551220{}00", "ab".repeat(32));
+    for text in [
+        "",
+        "Q",
+        "Qm",
+        "hello world",
+        "b",
+        "zz",
+        cut,
+        &path,
+        "mAXASIA",
+        "\u{fc}",
+        &"b".repeat(5000),
+        "f01550000ff",
+        &long,
+    ] {
         let error = parse_cid(text).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{text}");
         assert!(error.message().starts_with("invalid CID \""), "{error}");
