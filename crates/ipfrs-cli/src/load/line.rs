@@ -21,8 +21,9 @@ use tokio::sync::Mutex;
 use super::tally::Fault;
 use super::target::Get;
 
-/// Bytes of the read buffers of all connections together.
-const ALL_READ_BUFFERS_BYTES: usize = 256 * 1024 * 1024;
+/// Bytes of the read buffers of all connections together, as far as each of them may have the least; about three times as many
+/// are in use while all of them receive.
+const ALL_READ_BUFFERS_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of one of them: the head of an answer must fit in, and more than the second saves no further calls.
 const READ_BUFFER_BYTES: (usize, usize) = (16 * 1024, 256 * 1024);
 

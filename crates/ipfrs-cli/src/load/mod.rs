@@ -15,6 +15,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use tokio::net::{TcpStream, lookup_host};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
@@ -94,13 +95,12 @@ impl Load {
         self.ask_lengths(&server, &mut targets).await?;
         let shards = (0..SHARDS).map(|_| Tally::new().map(Mutex::new)).collect::<Result<_>>()?;
         let expected = server.opened() + self.connections as u64;
-        let interrupt = tokio::signal::ctrl_c();
-        tokio::pin!(interrupt);
+        // From here on an interrupt is no longer the end of the process.
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for signals")?;
         let mut is_interrupted = false;
         let lines = tokio::select! {
             lines = self.open(&server) => lines,
-            signal = &mut interrupt => {
-                signal.context("cannot listen for signals")?;
+            _ = interrupt.recv() => {
                 is_interrupted = true;
                 Vec::new()
             }
@@ -111,10 +111,7 @@ impl Load {
         if !is_interrupted {
             tokio::select! {
                 () = self.wait(&run, &mut tasks, progress) => {}
-                signal = &mut interrupt => {
-                    signal.context("cannot listen for signals")?;
-                    is_interrupted = true;
-                }
+                _ = interrupt.recv() => is_interrupted = true,
             }
         }
         let end = Instant::now();

@@ -151,3 +151,31 @@ impl Pace {
         (seconds * self.per_second).floor() as u64 + 1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn with_a_rate_requests_start_when_they_were_due_however_late_they_are_taken() {
+        let schedule = Schedule::new(Duration::from_millis(2), Some(3), Some(1000.0));
+        // Returns when all are released, the last after 4 ms.
+        schedule.keep_pace(1);
+        for (number, counts) in [false, false, true, true, true].into_iter().enumerate() {
+            let ticket = schedule.next().await.unwrap();
+            let due = schedule.begin + Duration::from_millis(number as u64);
+            assert_eq!((ticket.number, ticket.start, ticket.counts), (number as u64, due, counts));
+        }
+        assert!(schedule.next().await.is_none());
+        assert_eq!(schedule.taken_and_left(schedule.begin + Duration::from_secs(60)), (3, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_due_and_not_taken_is_left() {
+        let schedule = Schedule::new(Duration::ZERO, None, Some(100.0));
+        assert_eq!(schedule.taken_and_left(schedule.begin + Duration::from_secs(1)), (0, 101));
+        let most = Schedule::new(Duration::from_secs(1), Some(7), Some(100.0));
+        assert_eq!(most.taken_and_left(most.begin), (0, 0), "only the warm-up's are due");
+        assert_eq!(most.taken_and_left(most.begin + Duration::from_secs(60)), (0, 7));
+    }
+}

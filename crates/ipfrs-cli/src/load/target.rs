@@ -98,9 +98,9 @@ impl Targets {
             (ACCEPT, HeaderValue::from_static("*/*")),
             (HOST, base.authority.as_str().parse()?),
         ]);
-        for (name, value) in headers {
-            all.insert(name, value.clone());
-        }
+        // What was given stands in place of ours, as often as it was given.
+        headers.iter().for_each(|(name, _)| drop(all.remove(name)));
+        all.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         // HTTP/2 has the host in the URI, and HTTP/1.1 in the header.
         let host = if is_http2 { all.remove(HOST) } else { None };
         let host = host.map(|host| Authority::try_from(host.as_bytes()).context("the header Host cannot be read"));
