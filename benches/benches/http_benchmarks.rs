@@ -101,8 +101,9 @@ fn batch_operations(criterion: &mut Criterion) {
     let gateway = LazyCell::new(gateway);
     let mut group = criterion.benchmark_group("batch_operations");
     for count in [1, 10, 100, 1_000] {
-        let batch =
-            LazyCell::new(|| must(Client::connect(gateway.address()).and_then(|mut c| Batch::prepare(&mut c, count))));
+        let batch = LazyCell::new(|| {
+            must(Client::connect(gateway.address()).and_then(|mut c| Batch::prepare(&mut c, count, KIB)))
+        });
         group.throughput(Throughput::Elements(count as u64));
         for (name, fetch) in WAYS {
             group.bench_function(BenchmarkId::new(name, count), |bencher| {

@@ -15,7 +15,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// socket, where it is dropped without a copy.
 const HEAD_READ_BYTES: usize = 4 * 1024;
 /// The longest answer that is read into memory.
-const MAX_WHOLE_BYTES: usize = 64 * 1024 * 1024;
+const MAX_WHOLE_BYTES: usize = 512 * 1024 * 1024;
 
 /// One connection. After an error it is of no further use.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Client {
     /// Reads an answer whole.
     ///
     /// # Errors
-    /// When the status is not `status`, or the answer is cut off or over 64 MiB.
+    /// When the status is not `status`, or the answer is cut off or over 512 MiB.
     pub fn read(&mut self, status: u16) -> Result<Vec<u8>> {
         let framing = self.head(status)?;
         let mut body = Vec::new();
@@ -192,7 +192,8 @@ impl Client {
             self.fill(HEAD_READ_BYTES)?;
         };
         let head = std::str::from_utf8(&self.buffer[self.start..self.start + end]).context("the head is not text")?;
-        let (answered, framing) = parse_head(head)?;
+        let (answered, length) = parse_head(head)?;
+        let framing = length.map_or(Framing::Chunked, Framing::Length);
         self.start += end + 4;
         if answered != status {
             let mut text = Vec::new();
@@ -263,7 +264,8 @@ fn bounded(left: u64, most: usize) -> usize {
     usize::try_from(left).map_or(most, |left| left.min(most))
 }
 
-fn parse_head(head: &str) -> Result<(u16, Framing)> {
+/// The status, and the length of the body; `None` where it comes in chunks.
+pub(crate) fn parse_head(head: &str) -> Result<(u16, Option<u64>)> {
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok());
@@ -276,11 +278,8 @@ fn parse_head(head: &str) -> Result<(u16, Framing)> {
             is_chunked = value.trim().eq_ignore_ascii_case("chunked");
         }
     }
-    match (is_chunked, length) {
-        (true, _) => Ok((status, Framing::Chunked)),
-        (false, Some(length)) => Ok((status, Framing::Length(length))),
-        (false, None) => bail!("the answer does not say where it ends"),
-    }
+    ensure!(is_chunked || length.is_some(), "the answer does not say where it ends");
+    Ok((status, length.filter(|_| !is_chunked)))
 }
 
 #[cfg(test)]

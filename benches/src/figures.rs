@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use serde::Serialize;
 
 /// One figure, as it was in each round.
 #[derive(Debug, Default, Clone)]
@@ -32,6 +33,18 @@ impl Series {
         self.sorted().last().copied().unwrap_or_default()
     }
 
+    /// All values together.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+
+    /// The least value; 0 before the first round.
+    #[must_use]
+    pub fn min(&self) -> f64 {
+        self.sorted().first().copied().unwrap_or_default()
+    }
+
     /// The median, with the least and the largest value in parentheses.
     #[must_use]
     pub fn show(&self, decimals: usize) -> String {
@@ -52,7 +65,7 @@ impl Series {
 }
 
 /// A table of a report.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Table {
     /// Its heading.
     pub title: String,

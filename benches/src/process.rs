@@ -35,6 +35,12 @@ pub fn raise_open_file_limit() -> Result<()> {
     setrlimit(Resource::Nofile, limit).context("the limit of open files cannot be raised")
 }
 
+/// How many files this process may have open; `None` where there is no limit.
+#[must_use]
+pub fn open_file_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 /// Becomes another program that is ended when the process that started this one is gone, however that came about.
 /// Returns only when it cannot.
 ///

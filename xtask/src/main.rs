@@ -1,9 +1,11 @@
-//! `cargo xtask test`: everything that must hold before a change lands.
+//! `cargo xtask test`: everything that must hold before a change lands; `cargo xtask bench-report`: how fast it is.
 
 mod browser;
 mod environment;
 mod places;
+mod plot;
 mod python;
+mod report;
 mod wheel;
 
 use std::ffi::OsStr;
@@ -21,6 +23,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   python    `import ipfrs`, and what Python's packages read of answers, alone
   wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
   codegen   writes the code of crates/ipfrs-proto anew from proto/
+
+  bench-report   measures what is compared, and writes figures and plots into docs/PERFORMANCE.md; on a quiet machine
+  plots          draws the figures of the last bench-report anew
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +36,8 @@ fn main() -> ExitCode {
         ["python"] => python::test(),
         ["wheel"] => wheel::publishable(),
         ["codegen"] => codegen(),
+        ["bench-report"] => report::measure(),
+        ["plots"] => report::draw(),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -2,8 +2,6 @@
 //!
 //! Single blocks beside a server that does nothing but answer, and a large file beside the same bytes over HTTP/2. Each
 //! server is a process of its own, and client and server have a core each where there are two.
-#![allow(clippy::print_stdout, reason = "the report is what this program is for")]
-
 mod calls;
 mod hello;
 mod options;
@@ -13,13 +11,14 @@ use std::env;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{Cores, Table, check_place, machine, process, serve, write_figures};
+use ipfrs_benches::{Asked, Cores, Report, SERVE, check_place, machine, process, serve};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::options::{Asked, Options};
+use crate::hello::HELLO;
+use crate::options::{Options, USAGE};
 
-/// The place of the figures, as [`write_figures`] knows it.
+/// The place of the figures, as [`check_place`] knows it.
 const PLACE: &str = "grpc";
 
 /// As in the daemon.
@@ -27,10 +26,10 @@ const PLACE: &str = "grpc";
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = match options::parse(env::args().skip(1)) {
-        Ok(Asked::Measure(options)) => measure(&options),
-        Ok(Asked::Serve(arguments)) => serve(arguments.into_iter()),
-        Ok(Asked::Hello) => hello::serve(),
+    let done = match Asked::parse("grpc", &[SERVE, HELLO], USAGE, env::args().skip(1)) {
+        Ok(Asked::Measure(arguments)) => options::options(arguments).and_then(|options| measure(&options)),
+        Ok(Asked::Child(HELLO, _)) => hello::serve(),
+        Ok(Asked::Child(_, arguments)) => serve(arguments.into_iter()),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
     };
@@ -45,8 +44,7 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<()> {
     process::raise_open_file_limit()?;
-    // Found out at once, not after minutes of measuring.
-    options.write.as_deref().map(|path| check_place(path, PLACE)).transpose()?;
+    check_place(&options.arguments, PLACE)?;
     // On the disk of the build: the system's directory for temporary files may be in memory.
     let directory = TempDir::with_prefix_in("grpc-", env!("CARGO_TARGET_TMPDIR"))?;
     let cores = Cores::new(true)?;
@@ -54,12 +52,9 @@ fn measure(options: &Options) -> Result<()> {
     let calls = calls::measure(options, &cores, directory.path()).context("calls could not be measured")?;
     eprintln!("grpc: a file");
     let file = transfer::measure(options, &cores, directory.path()).context("a file could not be measured")?;
-    let tables: Vec<_> = [calls, file].iter().map(Table::markdown).collect();
     let apart = if cores.is_pinned() { " Server and client have a core each." } else { "" };
-    let report =
-        format!("{}.{apart} Medians, in parentheses the least and the largest.\n\n{}", machine()?, tables.join("\n"));
-    println!("{report}");
-    options.write.as_deref().map_or(Ok(()), |path| write_figures(path, PLACE, &report))
+    let circumstances = format!("{}.{apart} Medians, in parentheses the least and the largest.", machine()?);
+    Report { circumstances, tables: vec![calls, file], charts: Vec::new() }.publish(PLACE, &options.arguments)
 }
 
 /// What clients run on: one thread, as they have one core.

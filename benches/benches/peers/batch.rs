@@ -1,24 +1,32 @@
-//! Blocks of 1 KiB one by one and in one batch, on one connection.
+//! Blocks one by one and in one batch, on one connection.
 
 use anyhow::Result;
-use ipfrs_benches::{Batch, Client, Cores, Series, Table, seconds_each};
+use ipfrs_benches::{Axis, Batch, Chart, Client, Cores, Line, Point, Series, Table, seconds_each};
 
-use crate::figures::{Goal, Measurement, turns};
+use crate::figures::{Bound, Goal, Measurement, turns};
 use crate::site::Site;
 
-const COUNTS: [usize; 2] = [100, 1_000];
-/// The size of batch that the goal is for.
-const GOAL_COUNT: usize = 100;
-const GOAL: f64 = 10.0;
+const KIB: usize = 1_024;
+/// Sizes of blocks. The first are fetched from both places.
+const SIZES: [usize; 3] = [KIB, 16 * KIB, 256 * KIB];
+const COUNTS: [usize; 4] = [1, 10, 100, 1_000];
+/// How many times as fast as a GET each so many of the smallest blocks are to be.
+const GOALS: [(usize, f64); 2] = [(100, 10.0), (1_000, 20.0)];
+/// How many times the MB/s of JSON a CAR of so many blocks is to have.
+const CAR_GOAL: (usize, f64) = (100, 2.0);
 
-type Fetch = fn(&Batch, &mut Client) -> Result<()>;
+pub(crate) type Fetch = fn(&Batch, &mut Client) -> Result<()>;
 
 /// The first is the one that the others are held against.
-const WAYS: [(&str, Fetch); 3] = [
+pub(crate) const WAYS: [(&str, Fetch); 3] = [
     ("a GET each", Batch::fetch_one_by_one),
     ("one batch, JSON", Batch::fetch_json),
     ("one batch, CAR", Batch::fetch_car),
 ];
+
+/// Places in [`WAYS`].
+const JSON: usize = 1;
+const CAR: usize = 2;
 
 /// Where the client is while it fetches.
 #[derive(Clone, Copy)]
@@ -67,16 +75,30 @@ impl Placed {
     }
 }
 
+impl Size {
+    fn name(&self) -> String {
+        format!("{} KiB", self.batch.block_bytes() / KIB)
+    }
+
+    /// Those of [`WAYS`] that there are for so many bytes.
+    fn ways(&self) -> impl Iterator<Item = usize> + use<> {
+        let fits_json = self.batch.fits_json();
+        (0..WAYS.len()).filter(move |way| *way != JSON || fits_json)
+    }
+}
+
 impl Batches {
     /// Stores the blocks and checks what each way gives.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         let mut client = Client::connect(site.gateway.address())?;
-        let places: &[Place] = if site.cores.is_pinned() { &[Place::Apart, Place::Together] } else { &[Place::Apart] };
-        let sizes = COUNTS.map(|count| {
+        let mut sizes = Vec::new();
+        for (block_bytes, count) in SIZES.into_iter().flat_map(|bytes| COUNTS.map(|count| (bytes, count))) {
+            let is_twice = site.cores.is_pinned() && block_bytes == SIZES[0];
+            let places: &[Place] = if is_twice { &[Place::Apart, Place::Together] } else { &[Place::Apart] };
             let places = places.iter().map(|place| Placed { place: *place, milliseconds: Default::default() });
-            Ok(Size { batch: Batch::prepare(&mut client, count)?, places: places.collect() })
-        });
-        Ok(Self { sizes: sizes.into_iter().collect::<Result<_>>()? })
+            sizes.push(Size { batch: Batch::prepare(&mut client, count, block_bytes)?, places: places.collect() });
+        }
+        Ok(Self { sizes })
     }
 
     fn placed(&self) -> impl Iterator<Item = (&Size, &Placed)> {
@@ -91,9 +113,10 @@ impl Measurement for Batches {
 
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         for size in &mut self.sizes {
+            let ways: Vec<_> = size.ways().collect();
             for placed in &mut size.places {
                 placed.place.go(&site.cores)?;
-                for way in turns(round, WAYS.len()) {
+                for way in turns(round, ways.len()).map(|turn| ways[turn]) {
                     let mut client = Client::connect(site.gateway.address())?;
                     let (_, fetch) = WAYS[way];
                     let each = seconds_each(site.options.slice(), || fetch(&size.batch, &mut client))?;
@@ -106,12 +129,13 @@ impl Measurement for Batches {
 
     fn tables(&self) -> Vec<Table> {
         let rows = self.placed().flat_map(|(size, placed)| {
-            WAYS.iter().enumerate().map(move |(way, (name, _))| {
+            size.ways().map(move |way| {
                 let series = &placed.milliseconds[way];
                 vec![
+                    size.name(),
                     size.batch.count().to_string(),
                     placed.place.name().to_owned(),
-                    (*name).to_owned(),
+                    WAYS[way].0.to_owned(),
                     series.show(3),
                     format!("{:.0}", size.batch.payload_bytes() as f64 / 1e3 / series.median()),
                     format!("{:.1}", placed.gain(way)),
@@ -119,21 +143,54 @@ impl Measurement for Batches {
             })
         });
         vec![Table {
-            title: "Blocks of 1 KiB, one connection".to_owned(),
-            head: vec!["blocks", "client", "how", "ms for all", "MB/s of blocks", "times as fast as a GET each"],
+            title: "Blocks, one connection".to_owned(),
+            head: vec!["of", "blocks", "client", "how", "ms for all", "MB/s of blocks", "times as fast as a GET each"],
             rows: rows.collect(),
         }]
     }
 
-    fn goals(&self) -> Vec<Goal> {
-        let placed = self.placed().filter(|(size, _)| size.batch.count() == GOAL_COUNT);
-        let goals = placed.flat_map(|(_, placed)| {
-            WAYS.iter().enumerate().skip(1).map(move |(way, (name, _))| Goal {
-                what: format!("{GOAL_COUNT} blocks of 1 KiB, client {}: {name} / a GET each", placed.place.name()),
-                ratio: placed.gain(way),
-                least: GOAL,
+    fn charts(&self) -> Vec<Chart> {
+        let lines = SIZES.into_iter().enumerate().flat_map(|(color, bytes)| {
+            (1..WAYS.len()).map(move |way| {
+                let sizes = self.sizes.iter().filter(|size| size.batch.block_bytes() == bytes);
+                let sizes = sizes.filter(|size| size.ways().any(|there| there == way));
+                let points = sizes.map(|size| Point::one(size.batch.count() as f64, size.places[0].gain(way)));
+                let name = format!("{} KiB: {}", bytes / KIB, WAYS[way].0);
+                Line { name, color, is_dashed: way == JSON, points: points.collect() }
             })
         });
-        goals.collect()
+        vec![Chart {
+            name: "batches",
+            title: "Blocks in one batch, beside a GET each on one connection".to_owned(),
+            x: Axis::logarithmic("blocks"),
+            y: Axis::logarithmic("times as fast as a GET each"),
+            lines: lines.collect(),
+        }]
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let beside_gets = self.placed().flat_map(|(size, placed)| {
+            let (count, is_smallest) = (size.batch.count(), size.batch.block_bytes() == SIZES[0]);
+            let goal = GOALS.into_iter().find(|(of, _)| is_smallest && *of == count);
+            goal.into_iter().flat_map(move |(_, least)| {
+                size.ways().skip(1).map(move |way| Goal {
+                    what: format!(
+                        "{count} blocks of {}, client {}: {} / a GET each",
+                        size.name(),
+                        placed.place.name(),
+                        WAYS[way].0
+                    ),
+                    figure: placed.gain(way),
+                    bound: Bound::AtLeast(least),
+                })
+            })
+        });
+        let (count, least) = CAR_GOAL;
+        let beside_json = self.sizes.iter().filter(|size| size.batch.count() == count).map(|size| Goal {
+            what: format!("{count} blocks of {}, client apart, MB/s: CAR / JSON", size.name()),
+            figure: size.places[0].milliseconds[JSON].median() / size.places[0].milliseconds[CAR].median(),
+            bound: Bound::AtLeast(least),
+        });
+        beside_gets.chain(beside_json).collect()
     }
 }

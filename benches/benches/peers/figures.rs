@@ -1,7 +1,7 @@
 //! What a measurement is, and how servers are compared.
 
 use anyhow::Result;
-use ipfrs_benches::{Series, Table};
+use ipfrs_benches::{Chart, Series, Table};
 
 use crate::nginx::NGINX;
 use crate::site::{Site, Target};
@@ -14,17 +14,27 @@ pub(crate) trait Measurement {
     fn round(&mut self, site: &Site, round: usize) -> Result<()>;
     /// The medians.
     fn tables(&self) -> Vec<Table>;
+    /// What is drawn of them.
+    fn charts(&self) -> Vec<Chart> {
+        Vec::new()
+    }
     /// What was to be reached.
     fn goals(&self) -> Vec<Goal> {
         Vec::new()
     }
 }
 
-/// A goal: a figure of ours divided by the one that it is held against.
+/// A goal. Figures are ratios of medians where they do not say otherwise.
 pub(crate) struct Goal {
     pub(crate) what: String,
-    pub(crate) ratio: f64,
-    pub(crate) least: f64,
+    pub(crate) figure: f64,
+    pub(crate) bound: Bound,
+}
+
+/// What a figure is to be.
+pub(crate) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
 }
 
 /// The indices of `count` servers, each round beginning with the next: none has always the same neighbour in time.
@@ -38,8 +48,8 @@ pub(crate) fn goals_beside_nginx(what: &str, servers: &[(&'static str, &Series)]
     let Some(best) = nginx.iter().map(|(_, series)| series.median()).max_by(f64::total_cmp) else { return Vec::new() };
     let goal = |(name, series): &(&str, &Series)| Goal {
         what: format!("{what}: {name} / best of nginx"),
-        ratio: series.median() / best,
-        least,
+        figure: series.median() / best,
+        bound: Bound::AtLeast(least),
     };
     others.iter().map(goal).collect()
 }

@@ -3,9 +3,9 @@
 //! Every server is a process of its own with one worker, serves the same bytes from the page cache over loopback, and is
 //! measured by the same client, in turns: a disturbance of the machine hits all alike. docs/PERFORMANCE.md says what
 //! each figure means.
-#![allow(clippy::print_stdout, reason = "the report is what this program is for")]
-
 mod batch;
+mod connections;
+mod far;
 mod figures;
 mod large;
 mod memory;
@@ -23,10 +23,10 @@ use std::env;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{check_place, process, serve, write_figures};
+use ipfrs_benches::{Asked, SERVE, check_place, process, serve};
 
 use crate::figures::Measurement;
-use crate::options::{Asked, Options};
+use crate::options::{BECOME, Options, USAGE};
 use crate::site::Site;
 
 /// As in the daemon.
@@ -34,10 +34,10 @@ use crate::site::Site;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = match options::parse(env::args().skip(1)) {
-        Ok(Asked::Compare(options)) => compare(options),
-        Ok(Asked::Serve(arguments)) => serve(arguments.into_iter()),
-        Ok(Asked::Become(command)) => process::become_program(&command),
+    let done = match Asked::parse("peers", &[SERVE, BECOME], USAGE, env::args().skip(1)) {
+        Ok(Asked::Measure(arguments)) => options::options(arguments).and_then(compare),
+        Ok(Asked::Child(BECOME, command)) => process::become_program(&command),
+        Ok(Asked::Child(_, arguments)) => serve(arguments.into_iter()),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
     };
@@ -52,8 +52,7 @@ fn main() -> ExitCode {
 
 fn compare(options: Options) -> Result<()> {
     process::raise_open_file_limit()?;
-    // Found out at once, not after minutes of measuring.
-    options.write.as_deref().map(|path| check_place(path, report::PLACE)).transpose()?;
+    check_place(&options.arguments, report::PLACE)?;
     eprintln!("peers: preparing a file of {} MiB", options.file_mib);
     let site = Site::prepare(options)?;
     let mut measurements: Vec<Box<dyn Measurement>> = vec![
@@ -62,6 +61,8 @@ fn compare(options: Options) -> Result<()> {
         Box::new(tensors::Tensors::prepare(&site)?),
         Box::new(small::SmallGets::new(&site)),
         Box::new(batch::Batches::prepare(&site)?),
+        Box::new(far::FarBatches::prepare(&site)?),
+        Box::new(connections::Connections::prepare(&site)?),
         Box::new(upload::Uploads::new()),
         Box::new(memory::MemoryUse::new(&site)),
     ];
@@ -72,7 +73,5 @@ fn compare(options: Options) -> Result<()> {
             done.with_context(|| format!("{} could not be measured", measurement.name()))?;
         }
     }
-    let report = report::render(&site, &measurements)?;
-    println!("{report}");
-    site.options.write.as_deref().map_or(Ok(()), |path| write_figures(path, report::PLACE, &report))
+    report::render(&site, &measurements)?.publish(report::PLACE, &site.options.arguments)
 }

@@ -107,7 +107,7 @@ worker_rlimit_nofile 16384;
 pid {directory}/nginx.pid;
 error_log {directory}/error.log;
 events {{
-    worker_connections 8192;
+    worker_connections 16384;
 }}
 http {{
     access_log off;

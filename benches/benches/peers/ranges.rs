@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{Client, Offsets, Series, Table, get_range, seconds_each};
+use ipfrs_benches::{Axis, Chart, Client, Line, Offsets, Point, Series, Table, get_range, seconds_each};
 
 use crate::figures::{Measurement, names, turns};
 use crate::site::{Site, Target};
@@ -66,6 +66,23 @@ impl Measurement for Ranges {
             title: "Ranges, one connection".to_owned(),
             head: vec!["range", "server", "requests/s", "MB/s"],
             rows: rows.collect(),
+        }]
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        let lines = self.servers.iter().enumerate().map(|(color, server)| {
+            let points = SIZES.iter().zip(&server.per_second).map(|((_, length), series)| {
+                let length = *length as f64;
+                Point::of(length, series, length / 1e6)
+            });
+            Line { name: server.name.to_owned(), color, is_dashed: false, points: points.collect() }
+        });
+        vec![Chart {
+            name: "ranges",
+            title: "Ranges of the large file, one after the other on one connection".to_owned(),
+            x: Axis::bytes("size of the range"),
+            y: Axis::logarithmic("MB/s"),
+            lines: lines.collect(),
         }]
     }
 }

@@ -1,39 +1,41 @@
 //! The report: where and how it was measured, the goals, the tables.
 
 use anyhow::Result;
-use ipfrs_benches::{Table, machine};
+use ipfrs_benches::{Report, Table, machine};
 
-use crate::figures::{Goal, Measurement};
+use crate::figures::{Bound, Goal, Measurement};
 use crate::site::Site;
 
-/// The place of the figures, as [`ipfrs_benches::write_figures`] knows it.
+/// The place of the figures, as [`ipfrs_benches::check_place`] knows it.
 pub(crate) const PLACE: &str = "figures";
 
-/// As Markdown.
-pub(crate) fn render(site: &Site, measurements: &[Box<dyn Measurement>]) -> Result<String> {
+/// What all of them have found.
+pub(crate) fn render(site: &Site, measurements: &[Box<dyn Measurement>]) -> Result<Report> {
     let tables = measurements.iter().flat_map(|measurement| measurement.tables());
     let goals = goals(measurements.iter().flat_map(|measurement| measurement.goals()));
-    let sections = [goals].into_iter().chain(tables).filter(|table| !table.rows.is_empty());
-    let sections: Vec<_> = sections.map(|table| table.markdown()).collect();
-    Ok(format!("{}\n{}", circumstances(site)?, sections.join("\n")))
+    Ok(Report {
+        circumstances: circumstances(site)?,
+        tables: [goals].into_iter().chain(tables).collect(),
+        charts: measurements.iter().flat_map(|measurement| measurement.charts()).collect(),
+    })
 }
 
 fn goals(goals: impl Iterator<Item = Goal>) -> Table {
     let row = |goal: Goal| {
-        let verdict = if goal.ratio >= goal.least { "reached" } else { "missed" };
-        vec![goal.what, format!("{:.2}", goal.ratio), format!("{:.1}", goal.least), verdict.to_owned()]
+        let (bound, is_reached) = match goal.bound {
+            Bound::AtLeast(least) => (format!("at least {least:.1}"), goal.figure >= least),
+            Bound::AtMost(most) => (format!("at most {most:.1}"), goal.figure <= most),
+        };
+        let verdict = if is_reached { "reached" } else { "missed" };
+        vec![goal.what, format!("{:.2}", goal.figure), bound, verdict.to_owned()]
     };
-    Table {
-        title: "Goals".to_owned(),
-        head: vec!["what", "ratio of medians", "goal", ""],
-        rows: goals.map(row).collect(),
-    }
+    Table { title: "Goals".to_owned(), head: vec!["what", "figure", "goal", ""], rows: goals.map(row).collect() }
 }
 
 fn circumstances(site: &Site) -> Result<String> {
     let missing = || "no".to_owned();
     Ok(format!(
-        "{machine}{pinned}, {nginx}, {wrk}. Medians of {rounds} rounds, in parentheses the least and the largest.\n",
+        "{machine}{pinned}, {nginx}, {wrk}. Medians of {rounds} rounds, in parentheses the least and the largest.",
         machine = machine()?,
         pinned = if site.cores.is_pinned() { " (one core for the server, another for the client)" } else { "" },
         nginx =

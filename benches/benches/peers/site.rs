@@ -57,8 +57,8 @@ struct Added {
 impl Site {
     /// Writes the files, starts the servers, and compares what each of them serves, byte for byte.
     pub(crate) fn prepare(options: Options) -> Result<Self> {
-        let nginx_version = version("nginx", "nginx-light", options.require_peers)?;
-        let wrk_version = version("wrk", "wrk", options.require_peers)?;
+        let nginx_version = version("nginx", "nginx-light", options.arguments.require_peers)?;
+        let wrk_version = version("wrk", "wrk", options.arguments.require_peers)?;
         // On the disk of the build: the system's directory for temporary files may be in memory.
         let directory = TempDir::with_prefix_in("peers-", env!("CARGO_TARGET_TMPDIR"))?;
         let (www, repo) = (directory.path().join("www"), directory.path().join("repo"));

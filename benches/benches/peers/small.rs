@@ -1,7 +1,7 @@
 //! GETs of 1 KiB on connections that are kept alive, from wrk.
 
 use anyhow::Result;
-use ipfrs_benches::{Series, Table};
+use ipfrs_benches::{Axis, Chart, Line, Point, Series, Table};
 
 use crate::figures::{Goal, Measurement, goals_beside_nginx, names, turns};
 use crate::site::Site;
@@ -75,6 +75,26 @@ impl Measurement for SmallGets {
             title: "GETs of 1 KiB, one worker".to_owned(),
             head: vec!["connections", "server", "requests/s", "p50 ms", "p99 ms", "most errors in a run"],
             rows: rows.collect(),
+        }]
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        type Percentile = fn(&Load) -> &Series;
+        const PERCENTILES: [(&str, Percentile); 2] = [("p50", |load| &load.p50_ms), ("p99", |load| &load.p99_ms)];
+        let lines = self.servers.iter().enumerate().flat_map(|(color, server)| {
+            PERCENTILES.into_iter().map(move |(percentile, of)| {
+                let points = CONNECTIONS.iter().zip(&server.loads);
+                let points = points.map(|(connections, load)| Point::of(f64::from(*connections), of(load), 1.0));
+                let name = format!("{}, {percentile}", server.name);
+                Line { name, color, is_dashed: percentile == "p50", points: points.collect() }
+            })
+        });
+        vec![Chart {
+            name: "latency",
+            title: "GETs of 1 KiB, one worker: how long answers take".to_owned(),
+            x: Axis::logarithmic("connections"),
+            y: Axis::logarithmic("ms"),
+            lines: lines.collect(),
         }]
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use ipfrs_benches::{Client, Profile, Series, Table, add_file, get, get_range, random};
 
-use crate::figures::{Goal, Measurement, turns};
+use crate::figures::{Bound, Goal, Measurement, turns};
 use crate::site::Site;
 
 /// F32 of 4096 × 4096: 64 MiB.
@@ -96,8 +96,8 @@ impl Measurement for Tensors {
     fn goals(&self) -> Vec<Goal> {
         let goal = |pair: &[Way]| Goal {
             what: format!("A tensor of 64 MiB, GB/s: by name / as a range, {}", pair[0].leaves),
-            ratio: pair[1].gb_per_second.median() / pair[0].gb_per_second.median(),
-            least: GOAL,
+            figure: pair[1].gb_per_second.median() / pair[0].gb_per_second.median(),
+            bound: Bound::AtLeast(GOAL),
         };
         self.ways.chunks_exact(2).map(goal).collect()
     }

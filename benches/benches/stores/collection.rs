@@ -7,9 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{CarFile, Client, GatewayProcess, Table, get_range, import_car, post};
+use ipfrs_benches::{CarFile, Client, GatewayProcess, Latencies, Table, get_range, import_car, post};
 
-use crate::latency::Latencies;
 use crate::options::Options;
 
 const BLOCK_BYTES: usize = 256 * 1_024;

@@ -1,23 +1,35 @@
-//! A store of many small blocks beside one of a thousand: import, opening, GETs, verifying, an index made anew.
+//! Stores of more and more small blocks beside one of a thousand: import, opening, GETs, memory, and of the largest one
+//! verifying and an index made anew.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use ipfrs_benches::{CarFile, Client, Cores, GatewayProcess, Offsets, Series, Table, get, import_car, post};
+use anyhow::{Context, Result, bail, ensure};
+use ipfrs_benches::{
+    Axis, CarFile, Chart, Client, Cores, GatewayProcess, Latencies, Line, Offsets, Point, Series, Table, get,
+    import_car, post, process,
+};
+use serde_json::{Value, json};
 
-use crate::latency::Latencies;
 use crate::options::Options;
 
 const BLOCK_BYTES: usize = 1_024;
-const FEW: u64 = 1_000;
+/// Blocks of the stores, as far as they are fewer than those of the largest one.
+const SIZES: [u64; 4] = [1_000, 100_000, 1_000_000, 10_000_000];
 /// GETs of each store in a round.
 const GETS: usize = 4_000;
+/// Content IDs in one request of `batch/has`, and such requests in a round.
+const HAS_CIDS: usize = 100;
+const HAS_REQUESTS: usize = 100;
 /// Most seconds that opening the large store may take.
 const OPEN_GOAL_SECONDS: f64 = 2.0;
 /// Most that a GET of the large store may take, in GETs of the small one.
 const GET_GOAL: f64 = 1.5;
+/// Least MB/s of blocks at which the largest store is filled from a CAR.
+const IMPORT_GOAL: f64 = 150.0;
+/// Most bytes on disk for a block besides its own.
+const OVERHEAD_GOAL: f64 = 80.0;
 
 /// A store that was filled, and how it did.
 struct Filled {
@@ -27,6 +39,9 @@ struct Filled {
     import_seconds: f64,
     open_seconds: Series,
     gets: Latencies,
+    has: Latencies,
+    /// MB of anonymous memory after a round.
+    memory_mb: Series,
 }
 
 impl Filled {
@@ -48,6 +63,8 @@ impl Filled {
             import_seconds,
             open_seconds: Series::default(),
             gets: Latencies::default(),
+            has: Latencies::default(),
+            memory_mb: Series::default(),
         })
     }
 
@@ -64,7 +81,34 @@ impl Filled {
             let target = format!("/ipfs/{}?format=raw", self.cids[(place % count) as usize]);
             self.gets.time(|| client.exchange(&get(&target), 200, BLOCK_BYTES as u64))?;
         }
+        let mut places = Offsets::new(count + round, 1 + round).map(|place| (place % count) as usize);
+        for _ in 0..HAS_REQUESTS {
+            let cids: Vec<_> = places.by_ref().take(HAS_CIDS).map(|place| &self.cids[place]).collect();
+            let body = json!({ "cids": cids }).to_string();
+            let head = post("/v1/block/batch/has", "application/json", "", body.len() as u64);
+            let request = [head.as_slice(), body.as_bytes()].concat();
+            let mut answer = Vec::new();
+            self.has.time(|| {
+                client.send(&request)?;
+                answer = client.read(200)?;
+                Ok(())
+            })?;
+            let answer: Value = serde_json::from_slice(&answer)?;
+            let there = answer["results"].as_array().into_iter().flatten().filter(|result| result["exists"] == true);
+            ensure!(there.count() == HAS_CIDS, "the store lacks some of its blocks: {answer}");
+        }
+        self.memory_mb.push(process::memory(gateway.pid())?.anonymous as f64 / 1e6);
         Ok(())
+    }
+
+    /// Blocks.
+    fn count(&self) -> f64 {
+        self.cids.len() as f64
+    }
+
+    /// Bytes on disk for a block, besides its own.
+    fn overhead(&self) -> Result<f64> {
+        Ok((self.disk_bytes()? as f64 - self.payload_mb * 1e6) / self.count())
     }
 
     /// Seconds until the gateway answers after its index was deleted.
@@ -106,50 +150,126 @@ impl Filled {
     }
 }
 
-pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
+/// The tables, and what is drawn.
+pub(crate) fn measure(options: &Options, directory: &Path) -> Result<(Vec<Table>, Vec<Chart>)> {
     let cores = Cores::new(true)?;
-    let mut stores = [Filled::new(directory, FEW)?, Filled::new(directory, options.blocks)?];
+    let sizes = SIZES.into_iter().filter(|size| *size < options.blocks).chain([options.blocks]);
+    let mut stores = sizes.map(|size| Filled::new(directory, size)).collect::<Result<Vec<_>>>()?;
     for round in 0..options.rounds {
         for store in &mut stores {
             store.round(&cores, round)?;
         }
     }
     cores.for_anything()?;
-    let [few, many] = &stores;
+    let [few, .., many] = &stores[..] else { bail!("there is one store only: BLOCKS is to be over {}", SIZES[0]) };
+    let (all, chart) = all_sizes(&stores)?;
+    let tables = vec![all, largest(few, many)?];
+    stores.iter().try_for_each(|store| fs::remove_dir_all(&store.repo))?;
+    Ok((tables, vec![chart]))
+}
+
+/// One row, and one point of each line, for each store.
+fn all_sizes(stores: &[Filled]) -> Result<(Table, Chart)> {
+    type Figure = fn(&Filled) -> f64;
+    /// Each of them is to stay as it is, or to grow with the logarithm at most.
+    const FIGURES: [(&str, Figure); 6] = [
+        ("start of the process until it answers", |store| store.open_seconds.median()),
+        ("GET, p50", |store| store.gets.quantile(0.5)),
+        ("GET, p99", |store| store.gets.quantile(0.99)),
+        ("batch/has of 100, p50", |store| store.has.quantile(0.5)),
+        ("import, seconds for each block", |store| store.import_seconds / store.count()),
+        ("anonymous memory", |store| store.memory_mb.median()),
+    ];
+    let mut rows = Vec::new();
+    for store in stores {
+        rows.push(vec![
+            store.cids.len().to_string(),
+            store.open_seconds.show(4),
+            format!("{:.3}", store.gets.quantile(0.5)),
+            format!("{:.3}", store.gets.quantile(0.99)),
+            format!("{:.3}", store.has.quantile(0.5)),
+            format!("{:.0}", store.count() / store.import_seconds / 1e3),
+            store.memory_mb.show(0),
+            format!("{:.0}", store.overhead()?),
+        ]);
+    }
+    let lines = FIGURES.into_iter().enumerate().map(|(color, (name, figure))| {
+        let of_smallest = stores.first().map_or(1.0, figure);
+        let points = stores.iter().map(|store| Point::one(store.count(), figure(store) / of_smallest));
+        Line { name: name.to_owned(), color, is_dashed: false, points: points.collect() }
+    });
+    let chart = Chart {
+        name: "growth",
+        title: format!("Stores of blocks of 1 KiB, beside one of {}", SIZES[0]),
+        x: Axis::logarithmic("blocks"),
+        y: Axis::linear("times as much as in the smallest store"),
+        lines: lines.collect(),
+    };
+    let table = Table {
+        title: "Stores of blocks of 1 KiB".to_owned(),
+        head: vec![
+            "blocks",
+            "start until it answers, s",
+            "GET p50, ms",
+            "GET p99, ms",
+            "batch/has of 100 p50, ms",
+            "import, thousand blocks/s",
+            "anonymous memory (RssAnon), MB",
+            "on disk besides the blocks, bytes for each",
+        ],
+        rows,
+    };
+    Ok((table, chart))
+}
+
+/// The largest store, beside the smallest.
+fn largest(few: &Filled, many: &Filled) -> Result<Table> {
+    // Before the index is made anew: a rebuild may leave another size behind.
+    let overhead = many.overhead()?;
     let (verify_seconds, rebuild_seconds) = (many.verify()?, many.rebuild()?);
-    let overhead = (many.disk_bytes()? as f64 - many.payload_mb * 1e6) / many.cids.len() as f64;
     let ratio = |share| many.gets.quantile(share) / few.gets.quantile(share);
-    let verdict = |is_reached| if is_reached { "reached" } else { "missed" }.to_owned();
     let plain = |what: &str, figure: String| vec![what.to_owned(), figure, String::new(), String::new()];
+    let held = |what: &str, figure: String, goal: String, is_reached| {
+        vec![what.to_owned(), figure, goal, if is_reached { "reached" } else { "missed" }.to_owned()]
+    };
     let rate = |seconds: f64| {
-        let blocks_per_second = many.cids.len() as f64 / seconds / 1e3;
+        let blocks_per_second = many.count() / seconds / 1e3;
         format!("{:.0} MB/s, {blocks_per_second:.0} thousand blocks/s ({seconds:.2} s)", many.payload_mb / seconds)
     };
     let rows = vec![
-        plain("CAR import, every hash verified, durable when answered", rate(many.import_seconds)),
+        held(
+            "CAR import, every hash verified, durable when answered",
+            rate(many.import_seconds),
+            format!("at least {IMPORT_GOAL} MB/s"),
+            many.payload_mb / many.import_seconds >= IMPORT_GOAL,
+        ),
         plain("verifying every block of the store", rate(verify_seconds)),
-        vec![
-            "start of the process until it answers, s".to_owned(),
+        held(
+            "start of the process until it answers, s",
             many.open_seconds.show(3),
             format!("under {OPEN_GOAL_SECONDS:.0}"),
-            verdict(many.open_seconds.median() < OPEN_GOAL_SECONDS),
-        ],
+            many.open_seconds.median() < OPEN_GOAL_SECONDS,
+        ),
         plain("the same, store of 1,000", few.open_seconds.show(3)),
         plain("the same, index deleted before", rate(rebuild_seconds)),
         plain("GET of blocks all over it", many.gets.show()),
         plain("GET, store of 1,000", few.gets.show()),
-        vec![
-            "GET, median of the large store / of the small one".to_owned(),
+        held(
+            "GET, median of the large store / of the small one",
             format!("{:.2}", ratio(0.5)),
             format!("at most {GET_GOAL}"),
-            verdict(ratio(0.5) <= GET_GOAL),
-        ],
+            ratio(0.5) <= GET_GOAL,
+        ),
         plain("GET, p99 of the large store / of the small one", format!("{:.2}", ratio(0.99))),
-        plain("on disk besides the blocks, bytes for each", format!("{overhead:.0}")),
+        held(
+            "on disk besides the blocks, bytes for each",
+            format!("{overhead:.0}"),
+            format!("at most {OVERHEAD_GOAL}"),
+            overhead <= OVERHEAD_GOAL,
+        ),
     ];
-    stores.iter().try_for_each(|store| fs::remove_dir_all(&store.repo))?;
     Ok(Table {
-        title: format!("A store of {} blocks of 1 KiB", options.blocks),
+        title: format!("The store of {} blocks of 1 KiB", many.cids.len()),
         head: vec!["what", "figure", "goal", ""],
         rows,
     })

@@ -2,24 +2,21 @@
 //!
 //! A file of gigabytes and the memory that it takes, a store of a million blocks beside one of a thousand, an index made
 //! anew, and a collection beside a reader. The gateway is a process of its own and is asked over a socket.
-#![allow(clippy::print_stdout, reason = "the report is what this program is for")]
-
 mod collection;
 mod growth;
 mod large_file;
-mod latency;
 mod options;
 
 use std::env;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{Table, check_place, machine, process, serve, write_figures};
+use ipfrs_benches::{Asked, Report, SERVE, check_place, machine, process, serve};
 use tempfile::TempDir;
 
-use crate::options::{Asked, Options};
+use crate::options::{Options, USAGE};
 
-/// The place of the figures, as [`write_figures`] knows it.
+/// The place of the figures, as [`check_place`] knows it.
 const PLACE: &str = "stores";
 
 /// As in the daemon.
@@ -27,9 +24,9 @@ const PLACE: &str = "stores";
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = match options::parse(env::args().skip(1)) {
-        Ok(Asked::Measure(options)) => measure(&options),
-        Ok(Asked::Serve(arguments)) => serve(arguments.into_iter()),
+    let done = match Asked::parse("stores", &[SERVE], USAGE, env::args().skip(1)) {
+        Ok(Asked::Measure(arguments)) => options::options(arguments).and_then(|options| measure(&options)),
+        Ok(Asked::Child(_, arguments)) => serve(arguments.into_iter()),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
     };
@@ -44,21 +41,17 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<()> {
     process::raise_open_file_limit()?;
-    // Found out at once, not after minutes of measuring.
-    options.write.as_deref().map(|path| check_place(path, PLACE)).transpose()?;
+    check_place(&options.arguments, PLACE)?;
     // On the disk of the build: the system's directory for temporary files may be in memory.
     let directory = TempDir::with_prefix_in("stores-", env!("CARGO_TARGET_TMPDIR"))?;
-    let step = |name: &str, run: &dyn Fn() -> Result<Table>| {
-        eprintln!("stores: {name}");
-        run().with_context(|| format!("{name} could not be measured"))
-    };
-    let tables = [
-        step("large file", &|| large_file::measure(options, directory.path()))?,
-        step("growth", &|| growth::measure(options, directory.path()))?,
-        step("collection", &|| collection::measure(options, directory.path()))?,
-    ];
-    let tables: Vec<_> = tables.iter().map(Table::markdown).collect();
-    let report = format!("{}. Medians, in parentheses the least and the largest.\n\n{}", machine()?, tables.join("\n"));
-    println!("{report}");
-    options.write.as_deref().map_or(Ok(()), |path| write_figures(path, PLACE, &report))
+    let step = |name: &str| eprintln!("stores: {name}");
+    step("large file");
+    let file = large_file::measure(options, directory.path()).context("a large file could not be measured")?;
+    step("growth");
+    let (growth, charts) = growth::measure(options, directory.path()).context("growth could not be measured")?;
+    step("collection");
+    let collection = collection::measure(options, directory.path()).context("a collection could not be measured")?;
+    let tables = [file].into_iter().chain(growth).chain([collection]).collect();
+    let circumstances = format!("{}. Medians, in parentheses the least and the largest.", machine()?);
+    Report { circumstances, tables, charts }.publish(PLACE, &options.arguments)
 }

@@ -1,0 +1,170 @@
+//! Thousands of connections from one thread.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::client::parse_head;
+use crate::latency::Latencies;
+
+/// Connections that are opened at the same time.
+const LANES: usize = 32;
+/// A server that leaves a new connection unanswered for this long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+/// An answer that takes longer while all are held is an error, as wrk counts them.
+const HELD_PATIENCE: Duration = Duration::from_secs(2);
+/// Enough for a head. Bodies are read through it and dropped.
+const FIRST_BUFFER_BYTES: usize = 64 * 1_024;
+const HELD_BUFFER_BYTES: usize = 4 * 1_024;
+
+/// Connections to one server that are kept alive.
+#[derive(Debug)]
+pub struct Crowd {
+    runtime: Runtime,
+    server: SocketAddr,
+    streams: Vec<TcpStream>,
+}
+
+/// How connections were served that were all in use.
+#[derive(Debug, Default)]
+pub struct Served {
+    /// Of all answers, from the moment that the request was due.
+    pub latencies: Latencies,
+    /// Answers that took over a second.
+    pub late: u64,
+    /// Connections that ended, were answered with something else, or not within two seconds. They are used no more.
+    pub errors: u64,
+}
+
+impl Crowd {
+    /// None yet.
+    ///
+    /// # Errors
+    /// When the system has no room for a runtime.
+    pub fn new(server: SocketAddr) -> Result<Self> {
+        Ok(Self { runtime: Builder::new_current_thread().enable_all().build()?, server, streams: Vec::new() })
+    }
+
+    /// Opens connections until there are `count`. Each of the new ones sends `request`, whose answer has `length` bytes.
+    ///
+    /// # Errors
+    /// The first of a connection.
+    pub fn grow(&mut self, count: usize, request: &[u8], length: u64) -> Result<()> {
+        let more = count.saturating_sub(self.streams.len());
+        let server = self.server;
+        let grown: Result<Vec<TcpStream>> = self.runtime.block_on(async {
+            let mut lanes = JoinSet::new();
+            for lane in 0..LANES {
+                let (request, share) = (request.to_vec(), more / LANES + usize::from(lane < more % LANES));
+                lanes.spawn(async move {
+                    let mut buffer = vec![0; FIRST_BUFFER_BYTES];
+                    let mut streams = Vec::with_capacity(share);
+                    for _ in 0..share {
+                        let opened = timeout(PATIENCE, open(server, &request, length, &mut buffer)).await;
+                        streams.push(opened.context("no answer")??);
+                    }
+                    Ok::<_, anyhow::Error>(streams)
+                });
+            }
+            let mut grown = Vec::with_capacity(more);
+            while let Some(streams) = lanes.join_next().await {
+                grown.extend(streams??);
+            }
+            Ok(grown)
+        });
+        self.streams.extend(grown?);
+        Ok(())
+    }
+
+    /// Sends `request`, whose answer has `length` bytes, on each connection once a second, spread over the second. Closes
+    /// the connections.
+    pub fn hold(self, request: &[u8], length: u64, seconds: u32) -> Served {
+        let Self { runtime, streams, .. } = self;
+        let count = u32::try_from(streams.len()).unwrap_or(u32::MAX).max(1);
+        let request: std::sync::Arc<[u8]> = request.into();
+        runtime.block_on(async {
+            let start = Instant::now() + SECOND;
+            let mut held = JoinSet::new();
+            for (place, stream) in (0..count).zip(streams) {
+                held.spawn(hold_one(stream, request.clone(), length, start + SECOND * place / count, seconds));
+            }
+            let mut all = Served::default();
+            while let Some(one) = held.join_next().await {
+                match one {
+                    Ok(one) => {
+                        all.latencies.extend(&one.latencies);
+                        all.late += one.late;
+                        all.errors += one.errors;
+                    }
+                    Err(_) => all.errors += 1,
+                }
+            }
+            all
+        })
+    }
+}
+
+async fn open(server: SocketAddr, request: &[u8], length: u64, buffer: &mut [u8]) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(server).await.with_context(|| format!("cannot connect to {server}"))?;
+    stream.set_nodelay(true)?;
+    exchange(&mut stream, request, length, buffer).await?;
+    Ok(stream)
+}
+
+async fn hold_one(
+    mut stream: TcpStream,
+    request: std::sync::Arc<[u8]>,
+    length: u64,
+    first: Instant,
+    seconds: u32,
+) -> Served {
+    let mut served = Served::default();
+    let mut buffer = vec![0; HELD_BUFFER_BYTES];
+    for second in 0..seconds {
+        // As it was due: a request that waits for the one before it has taken as long as it waited.
+        let due = first + SECOND * second;
+        sleep_until(due).await;
+        let answered = timeout(HELD_PATIENCE, exchange(&mut stream, &request, length, &mut buffer)).await;
+        if !matches!(answered, Ok(Ok(()))) {
+            served.errors += 1;
+            break;
+        }
+        let taken = due.elapsed();
+        served.late += u64::from(taken > SECOND);
+        served.latencies.push(taken.as_secs_f64() * 1e3);
+    }
+    served
+}
+
+/// One request, and its answer with a length in its head.
+async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &mut [u8]) -> Result<()> {
+    stream.write_all(request).await.context("the request could not be sent")?;
+    let mut held = 0;
+    let end = loop {
+        ensure!(held < buffer.len(), "a head is over {held} bytes");
+        let received = stream.read(&mut buffer[held..]).await.context("no answer")?;
+        ensure!(received > 0, "the server closed the connection in the middle of an answer");
+        held += received;
+        if let Some(at) = buffer[..held].windows(4).position(|window| window == b"\r\n\r\n") {
+            break at;
+        }
+    };
+    let head = std::str::from_utf8(&buffer[..end]).context("the head is not text")?;
+    let (status, bytes) = parse_head(head)?;
+    ensure!(status == 200 && bytes == Some(length), "the answer is another one: {head}");
+    let mut left = length.checked_sub((held - end - 4) as u64).context("the answer is longer than it says")?;
+    while left > 0 {
+        match stream.read(buffer).await.context("no answer")? as u64 {
+            0 => bail!("the server closed the connection in the middle of an answer"),
+            received => left = left.checked_sub(received).context("the answer is longer than it says")?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! `cargo xtask bench-report`: everything that is compared, measured on this machine, and docs/PERFORMANCE.md with it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::places::{target, workspace};
+use crate::plot::Chart;
+
+/// Bench targets that compare, in the order in which they run.
+const TARGETS: [&str; 3] = ["peers", "stores", "grpc"];
+const DOCUMENT: &str = "docs/PERFORMANCE.md";
+const PLOTS: &str = "docs/plots";
+/// Around the pictures in the document.
+const BEGIN: &str = "<!-- plots:begin -->";
+const END: &str = "<!-- plots:end -->";
+
+/// What a target leaves with `--json`, as far as it is drawn.
+#[derive(Deserialize)]
+struct Figures {
+    circumstances: String,
+    charts: Vec<Chart>,
+}
+
+/// Runs the targets one after the other, and draws what they have found.
+///
+/// # Errors
+/// The target that failed. Figures of those before it are written by then, and nothing is drawn.
+pub(crate) fn measure() -> Result<()> {
+    fs::create_dir_all(directory()?)?;
+    for name in TARGETS {
+        let json = figures_of(name)?;
+        // What is drawn is of this run.
+        if json.exists() {
+            fs::remove_file(&json).with_context(|| format!("cannot remove {}", json.display()))?;
+        }
+        let json = json.to_str().context("the build's directory has a name that is not UTF-8")?;
+        let bench = ["bench", "--package", "ipfrs-benches", "--bench", name, "--"];
+        let options = ["--require-peers", "--write", DOCUMENT, "--json", json];
+        crate::cargo("report", &[&bench[..], &options].concat(), &[])?;
+    }
+    draw()
+}
+
+/// Draws the figures of the last run anew.
+///
+/// # Errors
+/// When a target has left none, or a picture cannot be written.
+pub(crate) fn draw() -> Result<()> {
+    let (workspace, mut pictures) = (workspace()?, Vec::new());
+    let plots = workspace.join(PLOTS);
+    fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
+    for name in TARGETS {
+        let json = figures_of(name)?;
+        let text = fs::read(&json).with_context(|| {
+            format!("cannot read {}, which a run of `cargo xtask bench-report` leaves", json.display())
+        })?;
+        let figures: Figures = serde_json::from_slice(&text).with_context(|| format!("{}", json.display()))?;
+        for chart in figures.charts {
+            let file = format!("{}.svg", chart.name);
+            let path = plots.join(&file);
+            fs::write(&path, chart.svg(&figures.circumstances))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            eprintln!("xtask: report: {}", path.display());
+            pictures.push((chart.title, file));
+        }
+    }
+    ensure!(!pictures.is_empty(), "the targets have left nothing to draw");
+    remove_others(&plots, &pictures)?;
+    show(&workspace.join(DOCUMENT), &pictures)
+}
+
+/// Where targets leave their figures.
+fn directory() -> Result<PathBuf> {
+    Ok(target()?.join("bench-report"))
+}
+
+fn figures_of(name: &str) -> Result<PathBuf> {
+    Ok(directory()?.join(format!("{name}.json")))
+}
+
+/// Pictures of earlier runs that nobody draws any more.
+fn remove_others(plots: &Path, pictures: &[(String, String)]) -> Result<()> {
+    for entry in fs::read_dir(plots)? {
+        let path = entry?.path();
+        let is_drawn = pictures.iter().any(|(_, file)| path.file_name() == Some(OsStr::new(file)));
+        if !is_drawn && path.extension() == Some(OsStr::new("svg")) {
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts the pictures into their place of the document.
+fn show(document: &Path, pictures: &[(String, String)]) -> Result<()> {
+    let text = fs::read_to_string(document).with_context(|| format!("cannot read {}", document.display()))?;
+    let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let Some((before, after)) = parts else { bail!("{} has no lines {BEGIN} and {END}", document.display()) };
+    let images: String = pictures.iter().map(|(title, file)| format!("![{title}](plots/{file})\n\n")).collect();
+    fs::write(document, format!("{before}{BEGIN}\n{images}{END}{after}"))
+        .with_context(|| format!("cannot write {}", document.display()))
+}
