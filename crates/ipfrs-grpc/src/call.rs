@@ -26,6 +26,7 @@ use crate::error;
 use crate::inbound::Sent;
 use crate::metrics::{GrpcMetrics, Method};
 use crate::request_id::{self, X_REQUEST_ID};
+use crate::server::no_call;
 use crate::shortcut::Shortcuts;
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -115,8 +116,11 @@ struct Deadline {
 }
 
 /// The layer around all methods: it gives a call its ID, ends it at its deadline, and counts it when its answer has ended. A
-/// method that panics is a defect, and answers INTERNAL.
+/// method that panics is a defect, and answers INTERNAL. Others share this listener: what they were sent is no call.
 pub(crate) async fn observe(State(calls): State<Arc<Calls>>, request: Request, next: Next) -> Response {
+    if let Some(refusal) = no_call(&request) {
+        return refusal;
+    }
     observed(calls, request, |request| next.run(request), None).await
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use axum::body::Body;
-use flate2::read::GzDecoder;
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_core::Error;
@@ -52,6 +52,8 @@ enum Unreadable {
     TooLarge,
     /// It is not in its coding.
     Malformed(io::Error),
+    /// The stream ended within it.
+    CutOff,
 }
 
 impl Coding {
@@ -84,7 +86,7 @@ impl Coding {
     fn decompress(self, message: &[u8], most: usize) -> Result<Vec<u8>, Unreadable> {
         let (mut whole, limit) = (Vec::new(), (most as u64).saturating_add(1));
         let read = match self {
-            Self::Gzip => GzDecoder::new(message).take(limit).read_to_end(&mut whole),
+            Self::Gzip => MultiGzDecoder::new(message).take(limit).read_to_end(&mut whole),
             Self::Zstd => ZstdDecoder::with_buffer(message).and_then(|mut decoder| {
                 decoder.window_log_max(MAX_WINDOW_LOG)?;
                 decoder.take(limit).read_to_end(&mut whole)

@@ -198,29 +198,37 @@ impl Grpc {
     }
 }
 
-/// Answers what is no call of gRPC, as the protocol says; and what a page in a browser sends.
+/// Answers what the listener of gRPC does not take: what is no call, and what a page in a browser sends.
 fn refusal<B>(request: &Request<B>) -> Option<Response> {
     let headers = request.headers();
-    if request.method() != Method::POST {
-        let text = "gRPC is spoken here: calls are POST requests of HTTP/2\n";
-        return Some((StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response());
-    }
-    if request.version() != Version::HTTP_2 {
+    if request.method() == Method::POST && request.version() != Version::HTTP_2 {
         let text = "gRPC is spoken here, which needs HTTP/2; gRPC-Web is on the gateway's own port\n";
         return Some((StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into_response());
     }
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let is_grpc =
-        kind.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']));
-    if !is_grpc {
-        let text = "gRPC is spoken here (content-type: application/grpc); gRPC-Web is on the gateway's own port\n";
-        return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response());
+    if let Some(refusal) = no_call(request) {
+        return Some(refusal);
     }
     if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") || headers.contains_key("sec-fetch-dest")
     {
         return Some(
             (StatusCode::FORBIDDEN, "the request comes from a page in a browser (Origin, Sec-Fetch)\n").into_response(),
         );
+    }
+    None
+}
+
+/// Answers what is no call of gRPC, as the protocol says.
+pub(crate) fn no_call<B>(request: &Request<B>) -> Option<Response> {
+    if request.method() != Method::POST {
+        let text = "gRPC is spoken here: calls are POST requests of HTTP/2\n";
+        return Some((StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response());
+    }
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let is_grpc =
+        kind.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']));
+    if !is_grpc {
+        let text = "gRPC is spoken here (content-type: application/grpc); gRPC-Web is on the gateway's own port\n";
+        return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response());
     }
     None
 }

@@ -17,6 +17,10 @@ use tonic::Status;
 use super::{Coding, Unreadable};
 use crate::error;
 
+/// Before a message that is compressed, and before one that is not. Others mean nothing, which the reader of messages says.
+const COMPRESSED: u8 = 1;
+const PLAIN: u8 = 0;
+
 /// Before each message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
@@ -45,6 +49,14 @@ pub(super) enum Work {
 type Outcome = Result<Bytes, Unreadable>;
 
 impl Work {
+    /// The flag of messages to which it is done.
+    fn takes(self) -> u8 {
+        match self {
+            Self::Compress(_) => PLAIN,
+            Self::Decompress { .. } => COMPRESSED,
+        }
+    }
+
     /// Does it to one message. What would not become smaller stays as it is.
     fn apply(self, message: &Message) -> Outcome {
         let done = match self {
@@ -53,8 +65,8 @@ impl Work {
         };
         match self {
             Self::Compress(_) if done.len() >= message.bytes.len() => Ok(message.framed()),
-            Self::Compress(_) => Ok(Message { is_compressed: true, bytes: done.into() }.framed()),
-            Self::Decompress { .. } => Ok(Message { is_compressed: false, bytes: done.into() }.framed()),
+            Self::Compress(_) => Ok(Message { flag: COMPRESSED, bytes: done.into() }.framed()),
+            Self::Decompress { .. } => Ok(Message { flag: PLAIN, bytes: done.into() }.framed()),
         }
     }
 
@@ -74,9 +86,10 @@ impl Work {
         }
     }
 
-    /// What the other side is told.
+    /// What the other side is told, in the codes of <https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>.
     fn status(self, why: Unreadable) -> Status {
         match (self, why) {
+            (_, Unreadable::CutOff) => Status::internal("the stream ended within a message"),
             (Self::Compress(_), Unreadable::TooLarge) => Status::internal("a message is too large to be compressed"),
             (Self::Compress(coding), Unreadable::Malformed(e)) => {
                 let why = format!("a message could not be compressed with {}", coding.name());
@@ -85,17 +98,17 @@ impl Work {
             (Self::Decompress { most, .. }, Unreadable::TooLarge) => {
                 error::clarified(Status::out_of_range(format!("a compressed message has more than {most} bytes")))
             }
-            (Self::Decompress { coding, .. }, Unreadable::Malformed(e)) => {
-                let why = format!("a message is not in the coding {} that grpc-encoding says: {e}", coding.name());
-                error::status(Error::invalid(why))
-            }
+            (Self::Decompress { coding, .. }, Unreadable::Malformed(e)) => Status::internal(format!(
+                "a message is not in the coding {} that grpc-encoding says: {e}",
+                coding.name()
+            )),
         }
     }
 }
 
 /// One message.
 struct Message {
-    is_compressed: bool,
+    flag: u8,
     bytes: Bytes,
 }
 
@@ -112,12 +125,12 @@ impl Message {
             return Ok(None);
         }
         taken.advance(PREFIX_BYTES);
-        Ok(Some(Self { is_compressed: flag != 0, bytes: taken.split_to(length).freeze() }))
+        Ok(Some(Self { flag, bytes: taken.split_to(length).freeze() }))
     }
 
     fn framed(&self) -> Bytes {
         let mut frame = BytesMut::with_capacity(PREFIX_BYTES + self.bytes.len());
-        frame.put_u8(self.is_compressed.into());
+        frame.put_u8(self.flag);
         // As long as it was, or bounded by the limit of messages.
         frame.put_u32(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
         frame.put_slice(&self.bytes);
@@ -158,7 +171,7 @@ impl Recoded {
         while out.len() < GATHERED_BYTES
             && let Some(message) = Message::split_off(&mut self.taken, most)?
         {
-            let is_done = message.is_compressed == matches!(self.work, Work::Compress(_));
+            let is_done = message.flag != self.work.takes();
             let is_large = message.bytes.len() > INLINE_BYTES;
             if is_done || (is_large && self.untried > 0) {
                 self.untried -= usize::from(!is_done);
@@ -203,7 +216,7 @@ impl HttpBody for Recoded {
                     Ok(frame) => frame,
                     Err(why) => return this.failed(why),
                 };
-                if matches!(this.work, Work::Compress(_)) && frame.first() == Some(&0) {
+                if matches!(this.work, Work::Compress(_)) && frame.first() == Some(&PLAIN) {
                     this.untried = UNTRIED;
                 }
                 return Poll::Ready(Some(Ok(Frame::data(frame))));
@@ -223,9 +236,8 @@ impl HttpBody for Recoded {
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 None => {
                     this.inner = None;
-                    // Half a message is for the reader of messages to complain of.
-                    let rest = std::mem::take(&mut this.taken).freeze();
-                    return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest))));
+                    let is_whole = std::mem::take(&mut this.taken).is_empty();
+                    return if is_whole { Poll::Ready(None) } else { this.failed(Unreadable::CutOff) };
                 }
             }
         }
@@ -276,8 +288,7 @@ mod tests {
         let text = |bytes| Bytes::from("the same again; ".repeat(bytes / 16));
         let contents =
             [Bytes::new(), text(160), text(INLINE_BYTES), random(100), text(3 << 20), text(64), random(1 << 20)];
-        let plain: Vec<_> =
-            contents.into_iter().map(|bytes| Message { is_compressed: false, bytes }.framed()).collect();
+        let plain: Vec<_> = contents.into_iter().map(|bytes| Message { flag: PLAIN, bytes }.framed()).collect();
         for coding in Coding::ALL {
             let compressed = all(recoded(body(plain.clone()), Work::Compress(coding))).await.unwrap();
             let flags: Vec<_> = messages(compressed.clone()).into_iter().map(|(flag, _)| flag).collect();
@@ -290,7 +301,7 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_large_message_that_does_not_become_smaller_the_next_ones_are_not_tried() {
-        let of = |bytes: Bytes| Message { is_compressed: false, bytes }.framed();
+        let of = |bytes: Bytes| Message { flag: PLAIN, bytes }.framed();
         let (random, zeros) = (of(random(INLINE_BYTES + 1)), of(vec![0; INLINE_BYTES + 1].into()));
         let all_of_them = [&[random][..], &vec![zeros; UNTRIED + 2]].concat();
         let sent = all(recoded(body(all_of_them), Work::Compress(Coding::Zstd))).await.unwrap();
@@ -303,7 +314,7 @@ mod tests {
         let most = 1 << 20;
         for coding in Coding::ALL {
             let refused = async |bytes: Vec<u8>| {
-                let frame = Message { is_compressed: true, bytes: bytes.into() }.framed();
+                let frame = Message { flag: COMPRESSED, bytes: bytes.into() }.framed();
                 let failed = all(recoded(body(vec![frame]), Work::Decompress { coding, most })).await.unwrap_err();
                 Status::from_error(failed.into())
             };
@@ -311,11 +322,26 @@ mod tests {
             assert!(bomb.len() < INLINE_BYTES);
             assert_eq!(refused(bomb.clone()).await.code(), tonic::Code::ResourceExhausted);
             assert_eq!(refused(vec![0; most + 1]).await.code(), tonic::Code::ResourceExhausted);
-            assert_eq!(refused(b"what".to_vec()).await.code(), tonic::Code::InvalidArgument);
-            assert_eq!(refused(bomb[..bomb.len() / 2].to_vec()).await.code(), tonic::Code::InvalidArgument);
-            // Half a frame is left to whoever reads messages.
-            let half = Message { is_compressed: true, bytes: bomb.into() }.framed().slice(..9);
-            assert_eq!(all(recoded(body(vec![half.clone()]), Work::Decompress { coding, most })).await.unwrap(), half);
+            assert_eq!(refused(b"what".to_vec()).await.code(), tonic::Code::Internal);
+            assert_eq!(refused(bomb[..bomb.len() / 2].to_vec()).await.code(), tonic::Code::Internal);
+            assert_eq!(refused([&bomb[..], b"more"].concat()).await.code(), tonic::Code::ResourceExhausted);
+            let small = coding.compress(b"small").unwrap();
+            assert_eq!(refused([&small[..], b"more"].concat()).await.code(), tonic::Code::Internal);
+            for cut in [1, 9] {
+                let half = Message { flag: COMPRESSED, bytes: bomb.clone().into() }.framed().slice(..cut);
+                let failed = all(recoded(body(vec![half]), Work::Decompress { coding, most })).await.unwrap_err();
+                let status = Status::from_error(failed.into());
+                assert_eq!(
+                    (status.code(), status.message()),
+                    (tonic::Code::Internal, "the stream ended within a message")
+                );
+            }
+            // A flag that means nothing is left to whoever reads messages.
+            let odd = Message { flag: 2, bytes: small.clone().into() }.framed();
+            assert_eq!(all(recoded(body(vec![odd.clone()]), Work::Decompress { coding, most })).await.unwrap(), odd);
+            let twice = Message { flag: COMPRESSED, bytes: small.repeat(2).into() }.framed();
+            let whole = all(recoded(body(vec![twice]), Work::Decompress { coding, most })).await.unwrap();
+            assert_eq!(&whole[PREFIX_BYTES..], b"smallsmall", "{coding:?}: members and frames may follow each other");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ipfrs_http::HostConfig;
-use ipfrs_proto::block::v1::{HasBlockRequest, HasBlockResponse};
+use ipfrs_proto::block::v1::{GetBlockRequest, HasBlockRequest, HasBlockResponse};
 use prost::Message;
 use reqwest::{RequestBuilder, Response};
 
@@ -59,6 +59,27 @@ async fn grpc_web_is_answered_on_the_port_of_http() {
     assert_eq!(response.status(), 400);
     let response = gateway.request(reqwest::Method::POST, "/ipfrs.block.v1.WhatService/HasBlock").send().await.unwrap();
     assert_eq!(response.status(), 404);
+    // gRPC itself is spoken there too, to who says that it is gRPC.
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    let url = gateway.url(HAS_BLOCK);
+    let call = || http2.post(&url).body(framed(&HasBlockRequest { cid: cid.clone() }));
+    let response = call().header("content-type", "application/grpc").send().await.unwrap();
+    assert_eq!(response.bytes().await.unwrap()[0], 0);
+    assert_eq!(call().send().await.unwrap().status(), 415);
+    assert_eq!(call().header("content-type", "application/json").send().await.unwrap().status(), 415);
+    assert_eq!(http2.get(&url).send().await.unwrap().status(), 405);
+}
+
+#[tokio::test]
+async fn a_method_that_takes_one_message_takes_neither_none_nor_two() {
+    let gateway = TestGateway::start().await;
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    let get = framed(&GetBlockRequest { cid: stored(&gateway, "there").await });
+    for body in [Bytes::new(), Bytes::from(get.repeat(2))] {
+        let url = format!("http://{}/ipfrs.block.v1.BlockService/GetBlock", gateway.grpc_address());
+        let call = http2.post(url).header("content-type", "application/grpc").body(body);
+        assert_eq!(header(&call.send().await.unwrap(), "grpc-status"), "12");
+    }
 }
 
 #[tokio::test]
