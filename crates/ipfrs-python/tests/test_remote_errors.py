@@ -130,6 +130,43 @@ def test_failures_are_of_the_kind_that_the_daemon_says(
         assert "ipld" not in str(caught.value) and len(requests) == 1
 
 
+def test_an_answer_of_impossible_length_is_an_error() -> None:
+    def boast(handler: Handler, _: bytes) -> None:
+        if handler.path.startswith("/v1/block/batch/put"):
+            handler.send(b'{"transaction_status":"committed"}')
+        else:
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(2**62))
+            handler.end_headers()
+        handler.close_connection = True
+
+    with scripted(boast) as (url, _), ipfrs.Client(url) as client:
+        with pytest.raises(ipfrs.CorruptError, match="sent more than"):
+            client.put_many([b"hello"], pin=True)
+        with pytest.raises(ipfrs.CorruptError, match="sent more than"):
+            client.get(HELLO)
+        with pytest.raises(MemoryError):
+            client.cat(HELLO)
+
+
+def test_a_path_leads_to_no_other_route() -> None:
+    with scripted(saying(b"", 404)) as (url, requests), ipfrs.Client(url) as client:
+        for path in ("../../api/v0/version", f"/ipfs/{HELLO}/../{WORLD}", f"{HELLO}/./a"):
+            with pytest.raises(ipfrs.NotFoundError, match="no link named"):
+                client.tensors(path)
+        assert not requests
+        with pytest.raises(ipfrs.UnsupportedError):
+            client.tensors(f"{HELLO}/a?b#c%2e/\u00fc")
+        assert requests[0][0] == f"/v1/tensor/{HELLO}/a%3Fb%23c%252e/%C3%BC?info="
+
+
+def test_a_timeout_of_any_length_is_one(client: ipfrs.Client) -> None:
+    with ipfrs.Client(client.url, timeout=1e19) as patient:
+        assert patient.cat(patient.add(b"hello")) == b"hello"
+    with pytest.raises(ipfrs.InvalidInputError, match="above 0"):
+        ipfrs.Client(client.url, timeout=0)
+
+
 def test_an_answer_that_breaks_off_is_an_error_and_never_a_part() -> None:
     def break_off(handler: Handler, _: bytes) -> None:
         handler.send_response(200)

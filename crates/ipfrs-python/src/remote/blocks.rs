@@ -8,6 +8,7 @@ use ipfrs_core::hash::{self, HashFunction};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_node::car::{self, CarLimits, CarReader};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tokio::task::{block_in_place, spawn_blocking};
 
@@ -102,7 +103,7 @@ pub(super) async fn put_many(http: &Http, blocks: Vec<Bytes>, options: &BlockOpt
     }
     for cids in cids.chunks(CIDS_PER_URL).filter(|_| options.pin) {
         let call = cids.iter().fold(Call::command("pin/add"), |call, cid| call.with("arg", cid));
-        http.send(call).await?.whole(usize::MAX).await?;
+        http.send(call).await?.document::<IgnoredAny>().await?;
     }
     Ok(cids)
 }

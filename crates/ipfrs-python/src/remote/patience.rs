@@ -12,6 +12,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience(Option<Duration>);
 
+/// Who would wait for longer waits for ever; clocks count no further than some centuries.
+const MAX_TIMEOUT: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+
 /// How far a body is that is made while it is sent. Cloning shares it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sending(Arc<Mutex<Sent>>);
@@ -69,7 +72,7 @@ impl Patience {
         let read = |seconds| Duration::try_from_secs_f64(seconds).ok().filter(|timeout| !timeout.is_zero());
         match timeout {
             None => Ok(Self(None)),
-            Some(seconds) => read(seconds).map(|timeout| Self(Some(timeout))).ok_or_else(|| {
+            Some(seconds) => read(seconds).map(|timeout| Self(Some(timeout.min(MAX_TIMEOUT)))).ok_or_else(|| {
                 Error::invalid(format!("timeout = {seconds}: give a number of seconds above 0, or None for no limit"))
             }),
         }

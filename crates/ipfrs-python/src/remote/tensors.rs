@@ -13,14 +13,20 @@ use crate::backing::{Content, Fact, Facts, TensorBytes, TensorEntry, TensorList}
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The route of a file's tensors. It takes the path as the gateway's URLs have it.
-fn route(path: &str) -> Call {
+///
+/// # Errors
+/// For names that URLs do not have: they would lead to another route.
+fn route(path: &str) -> Result<Call> {
     let (root, rest) = ["/ipns/", "ipns://"]
         .iter()
         .find_map(|prefix| Some(("ipns/", path.strip_prefix(prefix)?)))
         .or_else(|| ["/ipfs/", "/ipld/", "ipfs://"].iter().find_map(|prefix| Some(("", path.strip_prefix(prefix)?))))
         .unwrap_or(("", path));
+    if let Some(name) = rest.split('/').find(|name| matches!(*name, "." | "..")) {
+        return Err(Error::not_found(format!("no link named {name:?} in {path}")));
+    }
     let segments: Vec<_> = rest.split('/').map(|name| utf8_percent_encode(name, ESCAPED).to_string()).collect();
-    Call::get(format!("/v1/tensor/{root}{}", segments.join("/")))
+    Ok(Call::get(format!("/v1/tensor/{root}{}", segments.join("/"))))
 }
 
 #[derive(Deserialize)]
@@ -41,7 +47,7 @@ struct InfoOfOne {
 }
 
 pub(super) async fn list(http: &Http, path: &str) -> Result<TensorList> {
-    let info: Info = http.send(route(path).with("info", "")).await?.document().await?;
+    let info: Info = http.send(route(path)?.with("info", "")).await?.document().await?;
     let tensors = info.tensors.into_iter().map(|tensor| TensorEntry {
         name: tensor.name,
         dtype: tensor.dtype,
@@ -59,7 +65,7 @@ pub(super) async fn list(http: &Http, path: &str) -> Result<TensorList> {
 
 pub(super) async fn tensor(http: &Http, path: &str, name: &str, slice: &str) -> Result<TensorBytes> {
     let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let call = route(path).with_some("name", given(name)).with_some("slice", given(slice)).with("format", "raw");
+    let call = route(path)?.with_some("name", given(name)).with_some("slice", given(slice)).with("format", "raw");
     let answer = http.send(call).await?;
     let (dtype, shape) = (answer.header("x-tensor-dtype").to_owned(), answer.header("x-tensor-shape"));
     let shape: Option<Vec<u64>> =
@@ -94,7 +100,7 @@ pub(super) async fn stats(http: &Http, path: &str, name: &str) -> Result<Facts> 
     if name.is_empty() && list(http, path).await?.tensors.len() != 1 {
         return Err(Error::invalid(format!("{path} has several tensors: say which, by name")));
     }
-    let call = route(path).with("stats", "").with_some("name", Some(name).filter(|name| !name.is_empty()));
+    let call = route(path)?.with("stats", "").with_some("name", Some(name).filter(|name| !name.is_empty()));
     let tensors = http.send(call).await?.document::<Stats>().await?.tensors;
     let Ok([one]) = <[StatsOfOne; 1]>::try_from(tensors) else {
         return Err(Error::corrupt(format!("{} does not sum up one tensor as was asked", http.shown())));
