@@ -144,7 +144,7 @@ impl Walk {
     }
 
     fn entry(&self, path: &Path, name: String, depth: usize) -> Result<(), Stop> {
-        let metadata = fs::symlink_metadata(path).map_err(|e| unreadable(path, e))?;
+        let metadata = metadata(path, depth).map_err(|e| unreadable(path, e))?;
         let (kind, attributes) = (metadata.file_type(), attributes(&metadata));
         if kind.is_symlink() {
             let target = fs::read_link(path).map_err(|e| unreadable(path, e))?;
@@ -195,6 +195,11 @@ impl Walk {
     }
 }
 
+/// A symlink is what it is, unless it is what was asked for: whoever names it means what it leads to.
+fn metadata(path: &Path, depth: usize) -> io::Result<Metadata> {
+    if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) }
+}
+
 fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::io(format_args!("cannot read {}", path.display()), error)
 }
@@ -221,7 +226,7 @@ fn names(path: &Path, hidden: bool) -> io::Result<Vec<OsString>> {
 }
 
 fn size_of_tree(path: &Path, hidden: bool, depth: usize) -> u64 {
-    match fs::symlink_metadata(path) {
+    match metadata(path, depth) {
         Ok(metadata) if metadata.is_dir() && depth < MAX_DEPTH => {
             let names = names(path, hidden).unwrap_or_default();
             names.iter().map(|name| size_of_tree(&path.join(name), hidden, depth + 1)).sum()

@@ -151,6 +151,14 @@ def test_directories_are_those_of_kubo(store: Store, tmp_path: Path, options: An
     assert store.cat(f"ipfs://{cid}/ünï çödé") == b"u"
 
 
+def test_a_symlink_that_is_named_is_followed(store: Store, tmp_path: Path) -> None:
+    tree = small_tree(tmp_path / "small")
+    (tmp_path / "to-file").symlink_to("small/z")
+    (tmp_path / "to-tree").symlink_to("small")
+    assert store.add(tmp_path / "to-file") == store.add(tree / "z")
+    assert store.add_dir(tmp_path / "to-tree") == store.add_dir(tree)
+
+
 def test_progress_tells_how_far_it_is(store: Store, tmp_path: Path, data: bytes) -> None:
     for at in range(3):
         (tmp_path / f"{at}.bin").write_bytes(data)
