@@ -1,12 +1,9 @@
 //! Futures of Rust that asyncio waits for.
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use futures::FutureExt;
-use ipfrs_core::Error;
 use pyo3::exceptions::asyncio::InvalidStateError;
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, intern};
@@ -14,7 +11,8 @@ use tokio::task::AbortHandle;
 
 use crate::attached::{self, with_gil};
 use crate::error::{Failure, Outcome};
-use crate::runtime::runtime;
+use crate::run::guarded;
+use crate::runtime::{is_forked, runtime};
 
 /// The loop that runs on this thread.
 ///
@@ -36,10 +34,7 @@ where
     let runtime = runtime().map_err(|e| Failure::from(e).into_exception(py))?;
     let event_loop = running_loop(py)?;
     let future = event_loop.call_method0(intern!(py, "create_future"))?;
-    let mut work = Box::pin(AssertUnwindSafe(work).catch_unwind().map(|caught| {
-        let failed = |_| Err(Error::internal("the call ended in a defect of ipfrs: please report it").into());
-        caught.unwrap_or_else(failed)
-    }));
+    let mut work = Box::pin(guarded(work));
     let first = {
         let _entered = runtime.enter();
         // The task polls at once when it is spawned, so that whoever wakes nobody until then is not missed.
@@ -112,6 +107,8 @@ struct OnDone {
 impl OnDone {
     /// Where the value has come there is nothing left to end.
     fn __call__(&self, _future: &Bound<'_, PyAny>) {
-        self.task.abort();
+        if !is_forked() {
+            self.task.abort();
+        }
     }
 }

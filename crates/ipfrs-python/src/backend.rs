@@ -35,11 +35,12 @@ pub(crate) struct Backend {
 impl Backend {
     /// Over `backing`, which is closed at the end of the interpreter at the latest.
     pub(crate) fn over(backing: Arc<dyn Backing>, asynchronous: bool) -> Self {
-        close_at_exit(&backing);
+        let ending = CancellationToken::new();
+        close_at_exit(&backing, &ending);
         Self {
             backing: Kept::new(backing),
             closed: Arc::new(AtomicBool::new(false)),
-            ending: Kept::new(Arc::new(CancellationToken::new())),
+            ending: Kept::new(Arc::new(ending)),
             mode: if asynchronous { Mode::Asynchronous } else { Mode::Blocking },
         }
     }
@@ -159,7 +160,7 @@ impl Backend {
         mhtype: String,
         pin: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let data = Borrowed::readable(data, self.mode)?;
+        let data = Borrowed::readable(data)?;
         self.call(py, |backing| async move {
             let data = copy_all(vec![data]).await.pop().unwrap_or_default();
             Ok(backing.put(data, BlockOptions { codec, mhtype, pin }).await?)
@@ -174,7 +175,7 @@ impl Backend {
         mhtype: String,
         pin: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let blocks = blocks.iter().map(|data| Borrowed::readable(data, self.mode)).collect::<PyResult<Vec<_>>>()?;
+        let blocks = blocks.iter().map(Borrowed::readable).collect::<PyResult<Vec<_>>>()?;
         self.call(py, |backing| async move {
             Ok(backing.put_many(copy_all(blocks).await, BlockOptions { codec, mhtype, pin }).await?)
         })
@@ -204,7 +205,9 @@ impl Backend {
     }
 
     fn add<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>, options: AddOptions) -> PyResult<Bound<'py, PyAny>> {
-        let data = Borrowed::readable(data, self.mode)?;
+        // Held until the end of the call: a daemon may be sent the last of it by another thread, which could only give it
+        // back some time later.
+        let data = Arc::new(Borrowed::readable(data)?);
         self.call(py, |backing| async move {
             if data.len() > SMALL_BYTES {
                 breathe().await;
@@ -253,7 +256,7 @@ impl Backend {
         buffer: &Bound<'py, PyAny>,
         offset: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let buffer = Borrowed::writable(buffer, self.mode)?;
+        let buffer = Borrowed::writable(buffer)?;
         self.call(py, move |backing| async move {
             let content = backing.read(path, offset, Some(buffer.len() as u64)).await?;
             Ok(fill(content, &buffer).await?)
@@ -346,7 +349,7 @@ impl Backend {
         slice: String,
         buffer: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let buffer = Borrowed::writable(buffer, self.mode)?;
+        let buffer = Borrowed::writable(buffer)?;
         self.call(py, move |backing| async move {
             let tensor = backing.tensor(path, name, slice).await?;
             let (bytes, room) = (tensor.content.size, buffer.len() as u64);

@@ -15,6 +15,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -28,7 +30,7 @@ use pyo3::types::{PyBytes, PyMemoryView, PyType};
 use crate::attached;
 use crate::backing::Pieces;
 use crate::error::invalid;
-use crate::run::{Mode, breathe};
+use crate::run::breathe;
 use crate::runtime::is_forked;
 
 /// Bytes that are copied of a borrowed buffer at a time.
@@ -43,6 +45,9 @@ const WRITABLE: c_int = 1;
 
 /// `Py_bf_getbuffer`, of which pyo3 has the name only where the stable ABI promises it.
 const GET_BUFFER_SLOT: c_int = 1;
+
+/// `Py_TPFLAGS_IMMUTABLETYPE`, which is known from 3.10 on; to 3.9 the bit means nothing.
+const IMMUTABLE_TYPE: u32 = 1 << 8;
 
 /// CPython's `Py_buffer`, which is the same since 3.0.
 #[repr(C)]
@@ -120,8 +125,9 @@ fn exporter_type(py: Python<'_>) -> PyResult<Py<PyType>> {
         name: c"ipfrs._native.Block".as_ptr(),
         basicsize: size_of::<Exporter>() as c_int,
         itemsize: 0,
-        // Not a base type, and without a cycle collector: an instance refers to no Python object but its type.
-        flags: ffi::Py_TPFLAGS_DEFAULT as _,
+        // Not a base type, and without a cycle collector: an instance refers to no Python object but its type. Nobody may give
+        // it another `__new__`, which would make instances that own nothing.
+        flags: ffi::Py_TPFLAGS_DEFAULT as u32 | IMMUTABLE_TYPE,
         slots: slots.as_mut_ptr(),
     };
     // SAFETY: the GIL is held. The spec and its slots, ended by slot 0, live through the call, which copies them; the name is
@@ -175,7 +181,8 @@ unsafe extern "C" fn get_buffer(object: *mut ffi::PyObject, view: *mut RawBuffer
 pub(crate) struct Borrowed {
     /// Boxed, because the owner may remember where it is.
     view: Option<Box<RawBuffer>>,
-    mode: Mode,
+    /// The one that borrowed it, and holds the GIL now and then.
+    thread: ThreadId,
 }
 
 // SAFETY: the memory stays where it is until PyBuffer_Release, whichever thread looks at it, and is read and written through
@@ -189,19 +196,19 @@ impl Borrowed {
     ///
     /// # Errors
     /// `TypeError` for what has none; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) where they are not in one piece.
-    pub(crate) fn readable(data: &Bound<'_, PyAny>, mode: Mode) -> PyResult<Self> {
-        Self::borrow(data, READABLE, mode)
+    pub(crate) fn readable(data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::borrow(data, READABLE)
     }
 
     /// The same, to write to.
     ///
     /// # Errors
     /// As [`readable`](Self::readable), and `BufferError` for what is read-only.
-    pub(crate) fn writable(data: &Bound<'_, PyAny>, mode: Mode) -> PyResult<Self> {
-        Self::borrow(data, WRITABLE, mode)
+    pub(crate) fn writable(data: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::borrow(data, WRITABLE)
     }
 
-    fn borrow(data: &Bound<'_, PyAny>, flags: c_int, mode: Mode) -> PyResult<Self> {
+    fn borrow(data: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Self> {
         let py = data.py();
         let mut view = Box::new(RawBuffer {
             buf: ptr::null_mut(),
@@ -219,7 +226,7 @@ impl Borrowed {
         // SAFETY: the GIL is held, `data` is a live object, and `view` a `Py_buffer` of CPython's layout. With these flags the
         // answer is one C-contiguous run of `len` bytes at `buf`, or an exception and nothing to release.
         if unsafe { PyObject_GetBuffer(data.as_ptr(), &raw mut *view, flags) } == 0 {
-            return Ok(Self { view: Some(view), mode });
+            return Ok(Self { view: Some(view), thread: thread::current().id() });
         }
         let error = PyErr::fetch(py);
         let is_in_parts = error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyBufferError>(py);
@@ -257,15 +264,15 @@ impl Borrowed {
     }
 
     /// All of it, copied piece by piece by whoever takes them.
-    pub(crate) fn pieces(self) -> Pieces {
-        let take = |(buffer, at): (Self, usize)| async move {
+    pub(crate) fn pieces(self: &Arc<Self>) -> Pieces {
+        let take = |(buffer, at): (Arc<Self>, usize)| async move {
             let piece = buffer.copy(at, PIECE_BYTES);
             if at > 0 && at.is_multiple_of(PIECES_PER_BREATH * PIECE_BYTES) {
                 breathe().await;
             }
             (!piece.is_empty()).then(|| (Ok(piece.clone()), (buffer, at + piece.len())))
         };
-        stream::unfold((self, 0), take).fuse().boxed()
+        stream::unfold((Arc::clone(self), 0), take).fuse().boxed()
     }
 
     /// Puts `piece` at `offset`.
@@ -300,11 +307,15 @@ impl Unreleased {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         let Some(view) = self.view.take().map(Unreleased) else { return };
-        match self.mode {
-            _ if is_forked() => {}
-            Mode::Asynchronous => attached::send(move |py| view.release(py)),
-            // On the thread that borrowed it. Where Python is ending there is nobody to give it back to.
-            Mode::Blocking => drop(Python::try_attach(|py| view.release(py))),
+        if is_forked() {
+            return;
+        }
+        if thread::current().id() == self.thread {
+            // Where Python is ending there is nobody to give it back to.
+            let _ = Python::try_attach(|py| view.release(py));
+        } else {
+            // A worker of the runtime must not wait for the GIL.
+            attached::send(move |py| view.release(py));
         }
     }
 }

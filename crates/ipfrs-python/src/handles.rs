@@ -18,7 +18,7 @@ use crate::backing::{Added, Pieces};
 use crate::buffer::{Borrowed, View};
 use crate::error::{Failure, Outcome};
 use crate::run::{Mode, breathe, run};
-use crate::runtime::{Kept, runtime};
+use crate::runtime::{Kept, is_forked, runtime};
 
 /// Bytes of a piece, and how many pieces may wait: 2 MiB for each writer.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -56,7 +56,7 @@ pub(crate) struct Writer {
 struct Open {
     /// `None` is the end: a channel that closes without it is a writer that was dropped.
     pieces: mpsc::Sender<Option<Bytes>>,
-    import: AbortOnDropHandle<Result<Imported>>,
+    import: AbortOnDropHandle<Outcome<Imported>>,
 }
 
 impl Writer {
@@ -77,8 +77,8 @@ impl Writer {
         let until_end = async move {
             tokio::select! {
                 biased;
-                () = ending.cancelled() => Err(Error::invalid("it was closed before the writer was finished")),
-                imported = import => imported,
+                () = ending.cancelled() => Err(Failure::Closed),
+                imported = import => Ok(imported?),
             }
         };
         let import = AbortOnDropHandle::new(runtime()?.spawn(until_end));
@@ -91,7 +91,7 @@ impl Writer {
 impl Writer {
     /// Writes all of `data`, and waits until there is room for it.
     fn write<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let (data, open) = (Borrowed::readable(data, self.mode)?, self.open.share());
+        let (data, open) = (Borrowed::readable(data)?, self.open.share());
         run(py, self.mode, async move {
             if data.len() > PIECE_BYTES {
                 breathe().await;
@@ -123,13 +123,16 @@ impl Writer {
 
     /// Ends it: what was written stays unpinned, for the next collection to remove.
     fn abort(&self) {
-        self.abort.abort();
+        // In the child of a fork it is the parent's to end.
+        if !is_forked() {
+            self.abort.abort();
+        }
     }
 }
 
-async fn ended(import: AbortOnDropHandle<Result<Imported>>) -> Outcome<Imported> {
+async fn ended(import: AbortOnDropHandle<Outcome<Imported>>) -> Outcome<Imported> {
     match import.await {
-        Ok(imported) => Ok(imported?),
+        Ok(imported) => imported,
         Err(e) if e.is_cancelled() => Err(Failure::Closed),
         Err(e) => Err(Error::internal("an import ended unexpectedly").with_source(e).into()),
     }
@@ -184,11 +187,13 @@ impl Chunks {
     }
 
     /// Reads no further.
-    fn close<'py>(&self, py: Python<'py>) -> PyResult<()> {
+    fn close(&self, py: Python<'_>) {
+        if is_forked() {
+            return;
+        }
         if let Ok(mut pieces) = self.pieces.share().try_lock() {
             let dropped = pieces.take();
             py.detach(|| drop(dropped));
         }
-        Ok(())
     }
 }

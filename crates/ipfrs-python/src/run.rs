@@ -1,6 +1,7 @@
 //! One call from Python: a future of Rust that is waited for, or given to asyncio.
 
 use std::future::{Future, poll_fn};
+use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,8 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt};
-use ipfrs_core::Result;
+use futures::{FutureExt, Stream, StreamExt};
+use ipfrs_core::{Error, Result};
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -72,7 +73,7 @@ pub(crate) fn wait<T: Send>(
     mut periodic: Option<Periodic<'_>>,
 ) -> Outcome<T> {
     let _entered = runtime()?.enter();
-    let mut work = pin!(work);
+    let mut work = pin!(guarded(work));
     let parked = Arc::new(Parked { thread: thread::current(), is_woken: AtomicBool::new(false) });
     let waker = Waker::from(parked.clone());
     if let Poll::Ready(outcome) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -93,6 +94,14 @@ pub(crate) fn wait<T: Send>(
             last_call = Instant::now();
         }
     }
+}
+
+/// The same work, where a defect ends the call and not the program: to Python a panic is no `Exception`.
+pub(crate) fn guarded<T>(work: impl Future<Output = Outcome<T>>) -> impl Future<Output = Outcome<T>> {
+    AssertUnwindSafe(work).catch_unwind().map(|caught| {
+        let failed = |_| Err(Error::internal("the call ended in a defect of ipfrs: please report it").into());
+        caught.unwrap_or_else(failed)
+    })
 }
 
 /// Whether this is the thread that Python runs handlers of signals on.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use ipfrs_core::{Error, Result};
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
 
 use crate::backing::Backing;
 
@@ -16,8 +17,8 @@ static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 /// Whether this is the child of a process that had imported the module.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// What is to be closed when the interpreter ends.
-static OPEN: Mutex<Vec<Weak<dyn Backing>>> = Mutex::new(Vec::new());
+/// What is to be closed when the interpreter ends, and what ends its imports that are under way.
+static OPEN: Mutex<Vec<(Weak<dyn Backing>, CancellationToken)>> = Mutex::new(Vec::new());
 
 /// The runtime.
 ///
@@ -47,16 +48,18 @@ pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
-/// Remembers something that [`take_open`] closes.
-pub(crate) fn close_at_exit(backing: &Arc<dyn Backing>) {
+/// Remembers something that is to be closed, and what its imports end with.
+pub(crate) fn close_at_exit(backing: &Arc<dyn Backing>, ending: &CancellationToken) {
     let mut open = OPEN.lock();
-    open.retain(|one| one.strong_count() > 0);
-    open.push(Arc::downgrade(backing));
+    open.retain(|(backing, _)| backing.strong_count() > 0);
+    open.push((Arc::downgrade(backing), ending.clone()));
 }
 
-/// Everything that is left.
+/// Everything that is left. Its imports end: closing would wait for them, and nobody is there to finish them.
 pub(crate) fn take_open() -> Vec<Arc<dyn Backing>> {
-    OPEN.lock().drain(..).filter_map(|one| one.upgrade()).collect()
+    let open = mem::take(&mut *OPEN.lock());
+    open.iter().for_each(|(_, ending)| ending.cancel());
+    open.iter().filter_map(|(backing, _)| backing.upgrade()).collect()
 }
 
 /// Something that the child of a fork does not drop: it is the parent's to end, and its threads are not there.

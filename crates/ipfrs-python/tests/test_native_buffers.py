@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import gc
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,6 +60,13 @@ def test_what_a_view_is_of_is_made_by_the_module_alone(backend: Backend) -> None
         type("Sub", (type(block),), {})
 
 
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="any type that is made at run time can be changed in 3.9")
+def test_nobody_changes_how_what_a_view_is_of_is_made(backend: Backend) -> None:
+    block = backend.get(put(backend)).obj
+    with pytest.raises(TypeError, match="immutable type"):
+        type(block).__new__ = lambda cls: object.__new__(cls)
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_was_borrowed_is_given_back(backend: Backend, fails: bool) -> None:
     data = bytearray(DATA)
@@ -75,6 +83,13 @@ def test_what_was_borrowed_is_given_back(backend: Backend, fails: bool) -> None:
         assert fails
     # Whoever has lent a buffer cannot grow it.
     data.append(1)
+
+
+def test_what_a_daemon_was_sent_is_given_back_when_the_call_is_over(client: ipfrs.Client) -> None:
+    data = bytearray(DATA)
+    for _ in range(50):
+        client.add(data, only_hash=True)
+        data.append(1)
 
 
 def test_a_buffer_may_change_once_the_call_is_over(backend: Backend) -> None:
@@ -111,6 +126,14 @@ def test_a_file_of_any_size_is_read_whole_and_in_part(backend: Backend, size: in
     room = bytearray(b"x" * (size + 3))
     assert backend.readinto(root, room, 0) == size
     assert room == data + b"xxx"
+
+
+def test_a_writer_ends_with_what_it_writes_to(backend: Backend) -> None:
+    writer = backend.begin_add({})
+    writer.write(DATA)
+    backend.close()
+    with pytest.raises(ipfrs.ClosedError):
+        writer.finish()
 
 
 def test_a_file_that_cannot_be_read_whole_is_an_error_and_no_bytes(backend: Backend) -> None:

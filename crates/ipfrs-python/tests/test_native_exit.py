@@ -53,7 +53,27 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("script", [AWAITING, DAEMON, GENERATOR], ids=["awaitables", "threads", "pieces"])
+IMPORT = """
+import sys, threading
+import ipfrs
+
+node = ipfrs.Node(sys.argv[1])
+begun = threading.Event()
+
+def pieces():
+    yield bytes(300_000)
+    begun.set()
+    threading.Event().wait()
+
+threading.Thread(target=node.add, args=(pieces(),), daemon=True).start()
+begun.wait()
+print("done")
+"""
+
+SCRIPTS = {"awaitables": AWAITING, "threads": DAEMON, "pieces": GENERATOR, "import": IMPORT}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 def test_an_interpreter_ends_well_with_calls_under_way(script: str, tmp_path: Path) -> None:
     for _ in range(3):
         command = [sys.executable, "-c", script, str(tmp_path / "repo")]
