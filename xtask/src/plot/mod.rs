@@ -2,7 +2,7 @@
 
 mod axis;
 
-use std::fmt::Write;
+use std::fmt::Arguments;
 
 use serde::Deserialize;
 
@@ -165,9 +165,9 @@ impl Canvas {
     }
 }
 
-fn put(out: &mut String, element: std::fmt::Arguments<'_>) {
-    // Writing to a string does not fail.
-    drop(writeln!(out, "{element}"));
+fn put(out: &mut String, element: Arguments<'_>) {
+    out.push_str(&element.to_string());
+    out.push('\n');
 }
 
 fn text(out: &mut String, left: f64, top: f64, class: &str, text: &str) {
