@@ -1,11 +1,11 @@
 //! Options of an import, as they come from Python: a dictionary with the names of Kubo's options.
 
-use ipfrs_core::Error;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt};
 
 use crate::backing::AddOptions;
-use crate::error::{Failure, invalid};
+use crate::error::invalid;
 
 /// What an option may be called.
 const NAMES: [&str; 21] = [
@@ -35,6 +35,9 @@ const NAMES: [&str; 21] = [
 /// `inline_limit` where only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
 
+/// The bits of permissions, without those that say what kind of file it is.
+const MAX_MODE: u32 = 0o7777;
+
 const NANOS_PER_SECOND: f64 = 1e9;
 
 impl<'py> FromPyObject<'_, 'py> for AddOptions {
@@ -60,7 +63,7 @@ impl<'py> FromPyObject<'_, 'py> for AddOptions {
             inline_limit: given.get("inline")?.unwrap_or(false).then_some(inline_limit),
             trickle: given.get("trickle")?.unwrap_or(false),
             // As in Kubo, a mode or a time of 0 is none.
-            mode: given.get("mode")?.filter(|mode| *mode != 0),
+            mode: given.mode()?.filter(|mode| *mode != 0),
             mtime: given.mtime()?.filter(|mtime| *mtime != (0, 0)),
             preserve_mode: given.get("preserve_mode")?.unwrap_or(false),
             preserve_mtime: given.get("preserve_mtime")?.unwrap_or(false),
@@ -99,10 +102,28 @@ impl<'py> Given<'py> {
     fn get<T: for<'a> FromPyObject<'a, 'py, Error = PyErr>>(&self, name: &str) -> PyResult<Option<T>> {
         let Some(value) = self.value(name)? else { return Ok(None) };
         let extracted = value.extract::<T>().map_err(|error: PyErr| {
-            let why = error.value(self.0.py()).to_string();
-            Failure::from(Error::invalid(format!("option {name}={value}: {why}"))).into_exception(self.0.py())
+            let py = self.0.py();
+            // Users know it by another name than Kubo.
+            let name = if name == "wrap_with_directory" { "wrap" } else { name };
+            let message = format!("option {name}={value}: {}", error.value(py));
+            match error.is_instance_of::<PyTypeError>(py) {
+                true => PyTypeError::new_err(message),
+                false => invalid(py, message),
+            }
         });
         extracted.map(Some)
+    }
+
+    /// Unix permissions.
+    fn mode(&self) -> PyResult<Option<u32>> {
+        match self.get::<u32>("mode")? {
+            Some(mode) if mode > MAX_MODE => {
+                let message =
+                    format!("option mode={mode:#o}: permissions are at most {MAX_MODE:#o}, as stat.S_IMODE gives");
+                Err(invalid(self.0.py(), message))
+            }
+            mode => Ok(mode),
+        }
     }
 
     /// Seconds since 1970, with a fraction if they are a float, and nanoseconds.

@@ -99,6 +99,8 @@ def _check_directory(path: str) -> None:
 
 def _reader(source: Any) -> Callable[[], Any]:
     """A function whose steps give one piece after the other, and None at the end."""
+    if isinstance(source, Mapping):
+        raise TypeError(f"a {type(source).__name__} is no content: give its bytes, as json.dumps(data).encode() does")
     if isinstance(source, AsyncIterable):
         pieces = source.__aiter__()
         return lambda: _next(pieces)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, cast
 
 from ._values import AddOptions
 from .errors import InvalidInputError
+
+_MAX_BYTES = 2**64 - 1
+"""Where the native module's numbers end."""
 
 
 def path(value: object) -> str:
@@ -63,16 +67,40 @@ def block_cid(value: object) -> str:
     return cid.rstrip("/")
 
 
-def span(offset: int, length: int | None) -> None:
-    """Checks a span of bytes.
+def start(offset: object) -> int:
+    """Where a span of bytes begins, as a number that the native module has; what is larger is behind every file.
 
     Raises:
+        TypeError: It is no integer.
+        InvalidInputError: It is negative.
+    """
+    number = _integer(offset, "offset")
+    if number < 0:
+        raise InvalidInputError(f"offset is {number}: it counts bytes from the beginning, from 0 on")
+    return min(number, _MAX_BYTES)
+
+
+def span(offset: object, length: object) -> tuple[int, int | None]:
+    """A span of bytes: as :func:`start`, and the length likewise, or None.
+
+    Raises:
+        TypeError: Something is no integer.
         InvalidInputError: A number is negative.
     """
-    if offset < 0:
-        raise InvalidInputError(f"offset is {offset}: it counts bytes from the beginning, from 0 on")
-    if length is not None and length < 0:
-        raise InvalidInputError(f"length is {length}: give the number of bytes, or None for all there are")
+    at = start(offset)
+    if length is None:
+        return at, None
+    number = _integer(length, "length")
+    if number < 0:
+        raise InvalidInputError(f"length is {number}: give the number of bytes, or None for all there are")
+    return at, min(number, _MAX_BYTES)
+
+
+def _integer(value: object, what: str) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{what} is an int, not {type(value).__name__}: {value!r:.80}") from None
 
 
 def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
@@ -96,15 +124,45 @@ def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
 
 
 def buffer(source: object) -> Any | None:
-    """``source`` as something with contiguous bytes, copied only if it has none; None if it is no buffer at all."""
+    """``source`` as something with contiguous bytes, copied only if it has none; None if it is no buffer at all.
+
+    Raises:
+        TypeError: Its elements are Python objects, whose bytes are addresses.
+        ValueError: It was released or closed.
+    """
     try:
         view = memoryview(source)  # type: ignore[arg-type]
     except TypeError:
         return None
     except ValueError:
+        if not hasattr(source, "tobytes"):
+            raise
         # A NumPy array of a type that the buffer protocol has no letter for, such as bfloat16 or datetime64.
         return cast(Any, source).tobytes()
+    _no_objects(view, source)
     return source if view.c_contiguous else view.tobytes()
+
+
+def writable(target: object) -> Any:
+    """``target``, if bytes may be put into it. What else is wrong with it, the native module says.
+
+    Raises:
+        TypeError: Its elements are Python objects, and would be any address.
+    """
+    try:
+        view = memoryview(target)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return target
+    _no_objects(view, target)
+    return target
+
+
+def _no_objects(view: memoryview, owner: object) -> None:
+    if "O" in view.format:
+        raise TypeError(
+            f"the elements of this {type(owner).__name__} are Python objects, which have no bytes of their own:"
+            " convert it first, as array.astype does"
+        )
 
 
 def bytes_of(source: object, what: str) -> Any:

@@ -162,8 +162,12 @@ def integers(name: str, data: Array) -> Array:
 
 def torch_tensor(name: str, shape: tuple[int, ...], data: Array) -> Any:
     """A torch tensor over bytes that are ours, by DLPack. F4 stays packed, two elements to each of torch's."""
-    import torch  # type: ignore[import-not-found,unused-ignore]
-
+    try:
+        import torch  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise MissingPackageError(
+            "tensors of torch need the package torch: install it (pip install torch), or give framework='numpy'"
+        ) from None
     dtype = known(name).torch
     found = dtype and getattr(torch, dtype, None)
     if found is None:

@@ -6,6 +6,8 @@ import io
 import os
 from typing import TYPE_CHECKING, Any
 
+from ._arguments import writable
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -58,7 +60,7 @@ class RawFile(io.RawIOBase):
         self._check_open()
         if self._at >= self._size:
             return 0
-        count: int = self._native.readinto(self._cid, buffer, self._at)
+        count: int = self._native.readinto(self._cid, writable(buffer), self._at)
         self._at += count
         return count
 
@@ -148,7 +150,7 @@ class AsyncFile:
         self._check_open()
         if self._at >= self.size:
             return 0
-        count: int = await self._native.readinto(self._cid, buffer, self._at)
+        count: int = await self._native.readinto(self._cid, writable(buffer), self._at)
         self._at += count
         return count
 

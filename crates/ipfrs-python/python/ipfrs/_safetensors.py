@@ -39,8 +39,11 @@ def safetensors_pieces(
         metadata: Texts by name, for the file's header.
 
     Raises:
+        TypeError: `tensors` is no mapping.
         InvalidInputError: A name, a type or a text that safetensors does not have; it is named.
     """
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"tensors are a mapping of names to arrays, not {type(tensors).__name__}")
     taken = sorted((_Tensor.of(name, value) for name, value in tensors.items()), key=_Tensor.place)
     return _pieces(_head(taken, metadata or {}), taken)
 

@@ -160,7 +160,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         if about["type"] != "directory":
             return [about]
         with _missing(path):
-            entries = [_described(f"{path}/{entry.name}", entry) for entry in self._store.ls(path)]
+            entries = [_described(_inside(path, entry.name), entry) for entry in self._store.ls(path)]
         entries.sort(key=lambda entry: str(entry["name"]))
         if not path.startswith("/ipns/"):
             self.dircache[path] = entries
@@ -195,7 +195,10 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
     ) -> IpfrsFile:
         if mode != "rb":
             self._refuse()
-        return IpfrsFile(self, path, mode, block_size, autocommit, cache_options=cache_options, **kwargs)
+        file = IpfrsFile(self, path, mode, block_size, autocommit, cache_options=cache_options, **kwargs)
+        if file.details["type"] == "directory":
+            raise IsADirectoryError(errno.EISDIR, "is a directory: open a file in it, or list it with ls", path)
+        return file
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: object) -> bytes:
         """The bytes from `start` up to `end`, which count from the end where they are negative.
@@ -308,6 +311,13 @@ def _opened(place: _Place) -> Node | Client:
                 store = Client(token=token) if url is None else Client(url, token=token)
             _shared[place] = store
         return store
+
+
+def _inside(path: str, name: str) -> str:
+    """The path of an entry. Names come from strangers, and fsspec joins them with paths on this machine."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise InvalidInputError(f"refusing an entry called {name!r} in {path}: that is no name within a directory")
+    return f"{path}/{name}"
 
 
 def _described(name: str, found: Entry | Stat) -> dict[str, Any]:

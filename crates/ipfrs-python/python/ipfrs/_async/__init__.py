@@ -139,7 +139,7 @@ class AsyncClient(_Asynchronous):
     Args:
         url: Where the daemon listens.
         token: What it is shown as ``Authorization: Bearer``.
-        timeout: Most seconds that a call may wait for the daemon to say something; None for the default.
+        timeout: Most seconds that a call may wait for the daemon to say something; None for no limit.
 
     Raises:
         InvalidInputError: It is no URL of HTTP.

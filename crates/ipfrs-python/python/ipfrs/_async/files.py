@@ -60,8 +60,8 @@ class AsyncFileMethods:
             >>> await anode.cat(await anode.add(b"hello world"), offset=6)
             b'world'
         """
-        _arguments.span(offset, length)
-        return cast(bytes, await self._native.read(_arguments.path(path), offset, length))
+        start, count = _arguments.span(offset, length)
+        return cast(bytes, await self._native.read(_arguments.path(path), start, count))
 
     async def readinto(self, path: str, buffer: Any, offset: int = 0) -> int:
         """Reads a range of a file into memory that is there already, as :meth:`Node.readinto`.
@@ -70,8 +70,8 @@ class AsyncFileMethods:
             >>> await anode.readinto(await anode.add(b"hello"), bytearray(10))
             5
         """
-        _arguments.span(offset, None)
-        return cast(int, await self._native.readinto(_arguments.path(path), buffer, offset))
+        start = _arguments.start(offset)
+        return cast(int, await self._native.readinto(_arguments.path(path), _arguments.writable(buffer), start))
 
     def chunks(self, path: str, offset: int = 0, length: int | None = None) -> AsyncGenerator[memoryview, None]:
         """The content of a file, or a range of it, piece by piece, as :meth:`Node.chunks`; for ``async for``.
@@ -81,9 +81,9 @@ class AsyncFileMethods:
             >>> sum([piece.nbytes async for piece in anode.chunks(cid)])
             1000000
         """
-        _arguments.span(offset, length)
+        start, count = _arguments.span(offset, length)
         checked = _arguments.path(path)
-        return pieces(lambda: self._native.chunks(checked, offset, length))
+        return pieces(lambda: self._native.chunks(checked, start, count))
 
     async def open(self, path: str) -> AsyncFile:
         """Opens a file for reading with ``await file.read()``; :meth:`Node.open` is its like.

@@ -216,7 +216,7 @@ class BlockMethods:
 
         Raises:
             NotFoundError: There is no such pin.
-            InvalidInputError: It is pinned in the other way.
+            ConflictError: It is pinned in the other way.
 
         Example:
             >>> node.unpin(node.add(b"not kept"))

@@ -131,8 +131,8 @@ class FileMethods:
             >>> node.cat(node.add(b"hello world"), offset=6, length=3)
             b'wor'
         """
-        _arguments.span(offset, length)
-        return cast(bytes, self._native.read(_arguments.path(path), offset, length))
+        start, count = _arguments.span(offset, length)
+        return cast(bytes, self._native.read(_arguments.path(path), start, count))
 
     def readinto(self, path: str, buffer: Any, offset: int = 0) -> int:
         """Reads a range of a file into memory that is there already.
@@ -155,8 +155,8 @@ class FileMethods:
             >>> numbers.tolist()
             [2, 3, 4, 5]
         """
-        _arguments.span(offset, None)
-        return cast(int, self._native.readinto(_arguments.path(path), buffer, offset))
+        start = _arguments.start(offset)
+        return cast(int, self._native.readinto(_arguments.path(path), _arguments.writable(buffer), start))
 
     def chunks(self, path: str, offset: int = 0, length: int | None = None) -> Generator[memoryview, None, None]:
         """The content of a file, or a range of it, piece by piece as it is read, in bounded memory.
@@ -177,8 +177,8 @@ class FileMethods:
             >>> sum(piece.nbytes for piece in node.chunks(node.add(bytes(1_000_000))))
             1000000
         """
-        _arguments.span(offset, length)
-        return pieces(self._native.chunks(_arguments.path(path), offset, length))
+        start, count = _arguments.span(offset, length)
+        return pieces(self._native.chunks(_arguments.path(path), start, count))
 
     def open(self, path: str, *, buffering: int = BUFFER_BYTES) -> io.BufferedReader:
         """Opens a file for reading, as the built-in ``open(path, "rb")`` does.

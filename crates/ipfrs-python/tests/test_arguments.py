@@ -1,0 +1,101 @@
+"""What is refused before anything happens: wrong types by TypeError, wrong values by ValueError, each with a remedy."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ipfrs
+from conftest import Store
+from content import directory_block
+
+
+def test_arrays_of_python_objects_are_refused_since_their_bytes_are_addresses(store: Store) -> None:
+    cid = store.add(bytes(64))
+    for array in (np.array([{}, "text"], dtype=object), np.zeros(2, dtype=[("a", "i4"), ("b", object)])):
+        before = array.copy()
+        for call in (store.add, store.put, lambda one: store.add([one]), lambda one: store.readinto(cid, one)):
+            with pytest.raises(TypeError, match="Python objects.*astype"):
+                call(array)
+        assert (array == before).all()
+
+
+def test_a_buffer_that_was_closed_is_told_as_python_does(store: Store) -> None:
+    view, mapped = memoryview(b"data"), mmap.mmap(-1, 10)
+    view.release()
+    mapped.close()
+    for gone in (view, mapped):
+        with pytest.raises(ValueError, match="released|closed"):
+            store.add(gone)
+
+
+def test_a_mapping_is_no_content(store: Store) -> None:
+    with pytest.raises(TypeError, match="dict is no content.*json"):
+        store.add({b"key": 1})
+    with pytest.raises(TypeError, match="mapping of names to arrays, not int"):
+        store.add_tensors(5)  # type: ignore[arg-type]
+
+
+def test_spans_that_no_file_has_are_empty_and_others_are_wrong(store: Store) -> None:
+    cid = store.add(b"hello world")
+    assert store.cat(cid, offset=10**30) == b"" and store.cat(cid, offset=6, length=10**30) == b"world"
+    assert store.cat(cid, np.int64(6), np.uint8(3)) == b"wor"  # type: ignore[arg-type]
+    assert b"".join(store.chunks(cid, offset=10**30)) == b"" and store.readinto(cid, bytearray(3), 10**30) == 0
+    calls: list[Any] = [store.cat, lambda *given: list(store.chunks(*given))]
+    for call in calls:
+        for offset in (None, "1", 1.5, np.float64(1)):
+            with pytest.raises(TypeError, match="offset is an int, not"):
+                call(cid, offset)
+            if offset is not None:
+                with pytest.raises(TypeError, match="length is an int, not"):
+                    call(cid, 0, offset)
+        with pytest.raises(ipfrs.InvalidInputError, match="from 0 on"):
+            call(cid, -(10**30))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"wrap": 5}, {"pin": "yes"}, {"raw_leaves": 1}, {"name": 5}, {"cid_version": "1"}, {"mode": 1.5}, {"mtime": "x"}],
+)
+def test_options_of_another_type_are_named_as_they_were_given(store: Store, options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"option {next(iter(options))}="):
+        store.add(b"data", **options)
+
+
+def test_a_mode_is_permissions_and_nothing_else(store: Store) -> None:
+    mode = Path(__file__).stat().st_mode
+    with pytest.raises(ipfrs.InvalidInputError, match="option mode=0o100.*S_IMODE"):
+        store.add(b"data", mode=mode)
+    assert store.stat(store.add(b"data", mode=0o7777)).mode == 0o7777
+
+
+def test_a_pin_of_the_other_kind_is_a_conflict(store: Store) -> None:
+    cid = store.add(b"pinned with everything below")
+    with pytest.raises(ipfrs.ConflictError, match="recursively"):
+        store.unpin(cid, recursive=False)
+
+
+def test_fsspec_opens_no_directory_and_takes_no_name_that_leads_elsewhere(blocking: Store, tmp_path: Path) -> None:
+    fs = pytest.importorskip("ipfrs.fs").IpfrsFileSystem(client=blocking)
+    leaf = blocking.put(b"leaf")
+    folder = blocking.put(directory_block([("a", leaf)]), codec="dag-pb")
+    with pytest.raises(IsADirectoryError) as caught:
+        fs.open(folder)
+    assert caught.value.errno == errno.EISDIR
+    for name in ("..", ".", "", "../outside", "/outside", "a/b", "a\0b"):
+        hostile = blocking.put(directory_block([(name, leaf if "out" in name else folder)]), codec="dag-pb")
+        with pytest.raises(ipfrs.InvalidInputError, match="no name within a directory"):
+            fs.get(hostile, str(tmp_path / "within" / "dest"), recursive=True)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_package_that_is_missing_is_named(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = store.add_tensors({"weight": np.ones(3)})
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(ipfrs.MissingPackageError, match="pip install torch"):
+        store.load_tensors(model, framework="torch")
