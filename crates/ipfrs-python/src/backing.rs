@@ -244,7 +244,8 @@ pub(crate) trait Backing: Send + Sync + 'static {
     /// Imports one file.
     async fn add(&self, content: Pieces, options: AddOptions) -> Result<Added>;
 
-    /// Imports a file, a symlink or a directory with everything in it. Nobody looks where there is no `progress`.
+    /// Imports a file, or a directory with everything in it; a symlink stands for what it leads to, but within a directory
+    /// for itself. Nobody looks where there is no `progress`.
     async fn add_path(&self, path: PathBuf, options: AddOptions, progress: Option<Progress>) -> Result<Added>;
 
     /// `length` bytes of a file from `offset`, or as many as there are.

@@ -138,7 +138,7 @@ def test_an_answer_of_impossible_length_is_an_error() -> None:
             handler.send_response(200)
             handler.send_header("Content-Length", str(2**62))
             handler.end_headers()
-        handler.close_connection = True
+            handler.close_connection = True
 
     with scripted(boast) as (url, _), ipfrs.Client(url) as client:
         with pytest.raises(ipfrs.CorruptError, match="sent more than"):
