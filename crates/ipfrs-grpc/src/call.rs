@@ -305,7 +305,65 @@ impl Drop for End {
 
 #[cfg(test)]
 mod tests {
+    use futures::stream::{self, BoxStream};
+    use ipfrs_node::{NodeConfig, StoreConfig};
+    use ipfrs_proto::block::v1::{GetBlockRequest, GetBlockResponse};
+    use prometheus::Registry;
+
     use super::*;
+
+    async fn defect(_: GetBlockRequest) -> Result<BoxStream<'static, Result<GetBlockResponse, Status>>, Status> {
+        panic!("in a shortcut")
+    }
+
+    /// The status of an answer, from its head or behind its messages.
+    async fn status(mut response: Response) -> HeaderValue {
+        if let Some(status) = response.headers_mut().remove(GRPC_STATUS) {
+            return status;
+        }
+        let mut body = Box::pin(response.into_body());
+        loop {
+            let frame = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await.unwrap().unwrap();
+            if let Some(status) = frame.trailers_ref().and_then(|trailers| trailers.get(GRPC_STATUS)) {
+                return status.clone();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_method_that_panics_is_internal_wherever_it_does() {
+        let (repo, registry) = (tempfile::tempdir().unwrap(), Registry::new());
+        let node = Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &registry);
+        let mut shortcuts = Shortcuts::default();
+        shortcuts.add("/ipfrs.block.v1.BlockService/GetBlock", 1_000, defect);
+        let calls = Arc::new(Calls {
+            node: node.await.unwrap(),
+            metrics: GrpcMetrics::register(&registry, &[ipfrs_proto::FILE_DESCRIPTOR_SET]).unwrap(),
+            shortcuts,
+            ids: RequestIds::new(),
+            upload_idle: Duration::from_secs(60),
+            max_request: Duration::from_secs(60),
+            max_message_bytes: 1_000,
+            coder: Coder::new(true),
+        });
+        for method in ["GetBlock", "HasBlock", "PutBlock"] {
+            let routed = |_| async move {
+                assert_ne!(method, "HasBlock");
+                Response::new(Body::from_stream(stream::poll_fn(|_| -> Poll<Option<Result<Bytes, Status>>> {
+                    panic!("in the body")
+                })))
+            };
+            let request = http::Request::post(format!("/ipfrs.block.v1.BlockService/{method}"));
+            let request = request.header(X_REQUEST_ID, "mine").body(Body::from(vec![0; 5])).unwrap();
+            let response = observed(calls.clone(), request, routed, None).await;
+            assert_eq!(response.headers()[X_REQUEST_ID], "mine");
+            assert_eq!(status(response).await, "13", "{method}");
+        }
+        let counted =
+            registry.gather().iter().find(|family| family.name() == "ipfrs_grpc_requests_total").unwrap().clone();
+        let internal = counted.get_metric().iter().filter(|metric| metric.get_label()[0].value() == "INTERNAL");
+        assert_eq!(internal.map(|metric| metric.get_counter().get_value()).collect::<Vec<_>>(), [1.0; 3]);
+    }
 
     #[test]
     fn a_timeout_is_up_to_eight_digits_and_a_unit() {

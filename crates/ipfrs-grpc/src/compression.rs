@@ -110,12 +110,14 @@ pub(crate) struct Coder {
 }
 
 impl Coder {
-    pub(crate) fn new() -> Self {
+    /// Where answers are not compressed, there is no place for any.
+    pub(crate) fn new(compresses_answers: bool) -> Self {
         let turns = available_parallelism().map_or(1, usize::from);
-        Self { turns: Arc::new(Semaphore::new(turns)), places: Arc::new(Semaphore::new(MAX_ANSWERS)) }
+        let places = if compresses_answers { MAX_ANSWERS } else { 0 };
+        Self { turns: Arc::new(Semaphore::new(turns)), places: Arc::new(Semaphore::new(places)) }
     }
 
-    /// The body of an answer with its messages in a coding; as it is where too many are compressed already.
+    /// The body of an answer with its messages in a coding; as it is where none is compressed, or too many are already.
     ///
     /// # Errors
     /// Gives the body back then.
@@ -230,10 +232,11 @@ mod tests {
 
     #[test]
     fn so_many_answers_are_compressed_at_the_same_time_and_no_more() {
-        let coder = Coder::new();
+        let coder = Coder::new(true);
         let mut held: Vec<_> = (0..MAX_ANSWERS).map(|_| coder.compress(Body::empty(), Coding::Gzip).unwrap()).collect();
         assert!(coder.compress(Body::empty(), Coding::Zstd).is_err());
         held.pop();
         assert!(coder.compress(Body::empty(), Coding::Zstd).is_ok());
+        assert!(Coder::new(false).compress(Body::empty(), Coding::Zstd).is_err(), "compression.enabled = false");
     }
 }

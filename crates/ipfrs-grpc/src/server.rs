@@ -95,7 +95,7 @@ fn shortcuts(blocks: &Blocks, most: usize, dags: &Dags, files: &Files, tensors: 
     shortcuts
 }
 
-/// Bounds that this front-end shares with HTTP.
+/// What this front-end shares with HTTP.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// For requests that are answered at the same time, in all front-ends together.
@@ -104,6 +104,8 @@ pub struct Limits {
     pub upload_idle: Duration,
     /// How long a stream of content may take, from the head of the call to its end.
     pub max_request: Duration,
+    /// Whether answers are compressed for clients that ask for it.
+    pub compression: bool,
 }
 
 /// The front-end. Cloning shares it.
@@ -156,7 +158,7 @@ impl Grpc {
             upload_idle: limits.upload_idle,
             max_request: limits.max_request,
             max_message_bytes: block_bytes.max(MAX_NODE_BYTES).max(MAX_CHUNK_BYTES),
-            coder: Coder::new(),
+            coder: Coder::new(limits.compression),
         });
         Ok(Self { router: routes.into_axum_router(), calls, slots: limits.slots })
     }

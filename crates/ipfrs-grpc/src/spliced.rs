@@ -21,13 +21,13 @@ use tonic::Status;
 const COPY_BELOW_BYTES: usize = 8 * 1024;
 
 /// Small messages are gathered up to this size.
-const GATHERED_BYTES: usize = 32 * 1024;
+pub(crate) const GATHERED_BYTES: usize = 32 * 1024;
 
 /// Room that is made for the first of them.
 const FIRST_BYTES: usize = 2 * 1024;
 
 /// Before each message: whether it is compressed, and its length.
-const PREFIX_BYTES: usize = 5;
+pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// A message that can be told apart from its payload.
 pub(crate) trait Spliced {

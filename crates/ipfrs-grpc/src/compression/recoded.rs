@@ -16,19 +16,14 @@ use tonic::Status;
 
 use super::{Coding, Unreadable};
 use crate::error;
+use crate::spliced::{GATHERED_BYTES, PREFIX_BYTES};
 
 /// Before a message that is compressed, and before one that is not. Others mean nothing, which the reader of messages says.
 const COMPRESSED: u8 = 1;
 const PLAIN: u8 = 0;
 
-/// Before each message: whether it is compressed, and its length.
-const PREFIX_BYTES: usize = 5;
-
 /// Largest message that is worked on where it is: a fraction of a millisecond.
 const INLINE_BYTES: usize = 16 * 1024;
-
-/// What is made of small messages goes on when it is so much.
-const GATHERED_BYTES: usize = 32 * 1024;
 
 /// How many large messages go as they are after one that did not become smaller: the rest of its file is as random as a
 /// rule.

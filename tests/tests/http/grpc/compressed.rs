@@ -146,6 +146,19 @@ async fn a_compressed_file_comes_back_as_it_was_be_it_random_or_not() {
 }
 
 #[tokio::test]
+async fn where_compression_is_off_it_is_off_for_answers() {
+    let gateway = TestGateway::start_with(|config| config.compression.enabled = false).await;
+    let text = "the same again and again; ".repeat(1_000);
+    let mut blocks = BlockServiceClient::new(gateway.channel())
+        .send_compressed(CompressionEncoding::Zstd)
+        .accept_compressed(CompressionEncoding::Zstd);
+    let cid = blocks.put_block(raw(text.clone())).await.unwrap().into_inner().cid;
+    let response = blocks.get_block(GetBlockRequest { cid }).await.unwrap();
+    assert!(response.metadata().get("grpc-encoding").is_none());
+    assert_eq!(response.into_inner().block.unwrap().data, text.as_bytes());
+}
+
+#[tokio::test]
 async fn what_is_not_in_a_coding_that_is_read_here_is_refused() {
     let gateway = TestGateway::start().await;
     let status = |response: &Response| header(response, "grpc-status").to_owned();
