@@ -98,6 +98,17 @@ def test_what_is_not_there_is_no_file(fs: Any, folder: str) -> None:
             asked(path)
 
 
+def test_what_was_stored_with_no_time_was_never_modified(fs: Any, blocking: Any) -> None:
+    cid = blocking.add(b"dated", mtime=1_700_000_000, name="a", wrap=True)
+    fs = type(fs)(client=blocking)
+    for _ in range(2):
+        assert fs.modified(f"ipfrs://{cid}/a").timestamp() == 1_700_000_000
+        fs.ls(cid)
+    assert fs.modified(blocking.add(b"undated")).timestamp() == 0
+    with pytest.raises(FileNotFoundError):
+        fs.modified(f"{cid}/none")
+
+
 def test_ranges_are_those_of_the_bytes(fs: Any, folder: str) -> None:
     path = f"{folder}/sub/b.bin"
     for start, end in [(None, None), (0, 10), (5, 5), (9, 3), (1_000_000, 2_500_000), (-10, None), (0, -2_999_990)]:

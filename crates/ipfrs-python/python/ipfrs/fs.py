@@ -11,6 +11,7 @@ Content never changes under its ID: whatever caches it is right forever, and not
 from __future__ import annotations
 
 import contextlib
+import datetime
 import errno
 import io
 import os
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped,unused-ignore]
+from fsspec.callbacks import NoOpCallback  # type: ignore[import-untyped,unused-ignore]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped,unused-ignore]
 from fsspec.utils import tokenize  # type: ignore[import-untyped,unused-ignore]
 
@@ -41,6 +42,8 @@ __all__ = ["IpfrsFileSystem"]
 _BLOCK_BYTES = 1024 * 1024
 # Ranges that are read at the same time.
 _READERS = 8
+# fsspec has one of its own, which is called differently from version to version.
+_NOBODY = NoOpCallback()
 _TYPES: dict[Kind, str] = {"file": "file", "directory": "directory", "symlink": "link", "node": "other"}
 
 # fsspec makes an instance for each thread, and a store can be open once: instances share what they opened.
@@ -178,6 +181,14 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         """The content ID, which is that of these bytes alone."""
         return str(self.info(path)["cid"])
 
+    def modified(self, path: str) -> datetime.datetime:
+        """When it was changed, if that was stored with it, else 1970: those who ask, such as DuckDB, want to know
+        whether it is still the same, which content under its ID always is."""
+        path = self._strip_protocol(path)
+        with _missing(path):
+            seconds = self._store.stat(path).mtime
+        return datetime.datetime.fromtimestamp(seconds or 0, datetime.timezone.utc)
+
     def checksum(self, path: str) -> int:
         """A number made of the content ID."""
         return int(tokenize(self.ukey(path)), 16)
@@ -245,7 +256,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
             return list(readers.map(one, zip(paths, starts, ends)))
 
     def get_file(
-        self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, outfile: Any = None, **kwargs: object
+        self, rpath: str, lpath: Any, callback: Any = _NOBODY, outfile: Any = None, **kwargs: object
     ) -> None:
         """Writes a file to `lpath`, or makes a directory there, in pieces as they come.
 
