@@ -27,9 +27,14 @@ const HOLDER: &str = "ipfrs (Python)";
 
 /// A repo, which is opened when it is first needed.
 pub(crate) struct Local {
+    place: Arc<Place>,
+    state: Arc<RwLock<State>>,
+}
+
+/// What is opened, and how.
+struct Place {
     repo: PathBuf,
     config: Config,
-    state: Arc<RwLock<State>>,
 }
 
 enum State {
@@ -51,7 +56,8 @@ impl Local {
         let repo = repo_at(path)?;
         let file = Some(repo.join("config.toml")).filter(|file| file.exists());
         let sources = Sources { text: config.map(str::to_owned), ..Sources::of_process(file) };
-        Ok(Self { config: Config::load(&sources)?, repo, state: Arc::new(RwLock::new(State::New)) })
+        let place = Arc::new(Place { config: Config::load(&sources)?, repo });
+        Ok(Self { place, state: Arc::new(RwLock::new(State::New)) })
     }
 
     /// The node, opened where it is not yet.
@@ -67,14 +73,22 @@ impl Local {
                 Err(state) if matches!(*state, State::Closed) => return Err(closed()),
                 Err(state) => drop(state),
             }
-            let mut state = self.state.write().await;
-            if matches!(*state, State::New) {
-                *state = State::Open(self.begin().await?);
-            }
+            let (place, state) = (Arc::clone(&self.place), Arc::clone(&self.state));
+            // To its end, whatever becomes of the caller: half open, it would hold the repo, and nobody could close it.
+            let opening = tokio::spawn(async move {
+                let mut state = state.write().await;
+                if matches!(*state, State::New) {
+                    *state = State::Open(place.open().await?);
+                }
+                Ok(())
+            });
+            opening.await.map_err(|e| Error::internal("opening did not end").with_source(e))??;
         }
     }
+}
 
-    async fn begin(&self) -> Result<Node> {
+impl Place {
+    async fn open(&self) -> Result<Node> {
         let (store, config) = (self.config.store.clone(), self.config.node());
         let opened = Node::open(&self.repo, store, config, HOLDER, &Registry::new()).await;
         opened.map_err(|error| match running_url(&self.repo) {

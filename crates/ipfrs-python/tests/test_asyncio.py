@@ -45,6 +45,23 @@ def test_a_node_opens_when_it_is_first_used(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_node_whose_opening_was_cancelled_gives_its_repo_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        for steps in range(20):
+            node = ipfrs.AsyncNode(tmp_path)
+            opening = asyncio.ensure_future(node.stats())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            opening.cancel()
+            await asyncio.wait([opening])
+            assert opening.cancelled() or opening.exception() is None
+            await node.close()
+        async with ipfrs.AsyncNode(tmp_path) as node:
+            assert await node.cat(await node.add(b"hello")) == b"hello"
+
+    run(main())
+
+
 def test_async_iterables_are_streamed(tmp_path: Path) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for at in range(1000):
