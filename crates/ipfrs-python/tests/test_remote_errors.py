@@ -103,6 +103,11 @@ def test_a_token_is_sent_with_every_request_and_shown_nowhere(asynchronous: bool
     with pytest.raises(ipfrs.InvalidInputError) as caught:
         ipfrs.Client(url, "s3cret\n")
     assert "s3cret" not in str(caught.value)
+    with ipfrs.Client("http://me:s3cret@127.0.0.1:1/at@home") as client:
+        assert repr(client) == "<ipfrs.Client http://127.0.0.1:1/at@home>"
+        with pytest.raises(ipfrs.UnavailableError) as unanswered:
+            client.version()
+        assert "s3cret" not in str(unanswered.value)
 
 
 @pytest.mark.parametrize(

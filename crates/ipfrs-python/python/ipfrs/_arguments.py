@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import re
 from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, cast
 
@@ -36,6 +37,11 @@ def text(value: object, what: str) -> str:
     if not value:
         raise InvalidInputError(f"{what} is empty: give a content ID, or a path such as CID/name")
     return value
+
+
+def without_user(url: str) -> str:
+    """A URL as it may be shown: without a user and a password."""
+    return re.sub(r"^([a-zA-Z]+:[/\\]*)[^/\\?#]*@", r"\1", url.strip())
 
 
 def texts(values: object) -> list[str]:

@@ -194,8 +194,8 @@ class Client(_Blocking):
         return self._url
 
     def __repr__(self) -> str:
-        # The token is a secret, and representations end up in logs.
-        return f"<ipfrs.Client {self._url}{' (closed)' if self.closed else ''}>"
+        # Secrets have no place where representations end up.
+        return f"<ipfrs.Client {_arguments.without_user(self._url)}{' (closed)' if self.closed else ''}>"
 
     def __reduce__(self) -> Any:
         return partial(type(self), timeout=self._timeout), (self._url, self._token)
