@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import threading
+import warnings
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,6 +127,28 @@ def test_an_import_that_waits_for_a_pipe_can_be_cancelled(tmp_path: Path) -> Non
 
     run(main())
     os.close(read_end)
+
+
+def test_a_file_that_opens_after_its_import_was_cancelled_is_closed(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    async def main() -> None:
+        async with ipfrs.AsyncNode(tmp_path / "repo") as node:
+            importing = asyncio.create_task(node.import_car(pipe))
+            # Now a thread opens it, which waits for somebody who writes.
+            await asyncio.sleep(0)
+            importing.cancel()
+            write_end = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
+            with pytest.raises(asyncio.CancelledError):
+                await importing
+            os.close(write_end)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        run(main())
+        gc.collect()
+    assert [str(warning.message) for warning in told if "pipe" in str(warning.message)] == []
 
 
 async def until_asked(silent: socket.socket) -> socket.socket:

@@ -66,6 +66,8 @@ async def in_thread(step: partial[Any]) -> Any:
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        # It cannot be stopped, and has to be over before it can be undone.
+        # It cannot be stopped, and has to be over before it can be undone. A file that it opened reaches nobody.
         await asyncio.wait([work])
+        if not work.cancelled() and work.exception() is None and hasattr(work.result(), "close"):
+            work.result().close()
         raise

@@ -255,9 +255,7 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         with ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(one, zip(paths, starts, ends)))
 
-    def get_file(
-        self, rpath: str, lpath: Any, callback: Any = _NOBODY, outfile: Any = None, **kwargs: object
-    ) -> None:
+    def get_file(self, rpath: str, lpath: Any, callback: Any = _NOBODY, outfile: Any = None, **kwargs: object) -> None:
         """Writes a file to `lpath`, or makes a directory there, in pieces as they come.
 
         Raises:
