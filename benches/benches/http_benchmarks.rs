@@ -7,9 +7,12 @@ use std::cell::LazyCell;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use criterion::{BatchSize, BenchmarkId, Criterion, SamplingMode, Throughput};
-use ipfrs_benches::{Batch, Client, Gateway, Multipart, Offsets, Profile, get, get_range, random};
+use ipfrs_benches::{
+    Batch, Client, Gateway, Multipart, Offsets, Profile, config, get, get_range, get_with, must, random, text,
+};
+use serde_json::json;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -34,15 +37,8 @@ fn main() {
     batch_operations(&mut criterion);
     upload(&mut criterion);
     concurrent(&mut criterion);
+    compression(&mut criterion);
     criterion.final_summary();
-}
-
-/// A measurement that goes wrong has no figure: it ends with the reason.
-fn must<T>(result: Result<T>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => panic!("{error:#}"),
-    }
 }
 
 /// On the disk of the build, as the system's directory for temporary files may be in memory.
@@ -159,4 +155,63 @@ fn concurrent(criterion: &mut Criterion) {
         });
     }
     group.finish();
+}
+
+/// Texts in each content coding at each level, beside what they are without one: `first` is of a text that was never asked
+/// for, `again` of one that was. How much smaller they come to be is printed.
+fn compression(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("compression");
+    // As many answers in each sample: each of the first ones has its upload before it.
+    group.sampling_mode(SamplingMode::Flat).throughput(Throughput::Bytes(MIB as u64));
+    for level in ["fastest", "balanced", "best"] {
+        let gateway = LazyCell::new(|| must(compressing(level)));
+        let mut seed = 0;
+        for coding in ["identity", "gzip", "br", "zstd"] {
+            let name = format!("{coding}/{level}");
+            group.bench_function(format!("{name}/first"), |bencher| {
+                let mut client = must(Client::connect(gateway.address()));
+                let mut uploads = must(Client::connect(gateway.address()));
+                let upload = || {
+                    seed += 1;
+                    must(text_request(&mut uploads, seed, coding))
+                };
+                bencher.iter_batched(upload, |request| must(fetch(&mut client, &request)), BatchSize::PerIteration);
+            });
+            group.bench_function(format!("{name}/again"), |bencher| {
+                let mut client = must(Client::connect(gateway.address()));
+                let request = must(text_request(&mut client, 0, coding));
+                let bytes = must(fetch(&mut client, &request));
+                must(check_coding(bytes, coding));
+                eprintln!("compression/{name}: {:.2} times smaller", MIB as f64 / bytes as f64);
+                bencher.iter(|| assert_eq!(must(fetch(&mut client, &request)), bytes));
+            });
+        }
+    }
+    group.finish();
+}
+
+fn compressing(level: &str) -> Result<Gateway> {
+    let mut config = config(None);
+    config.compression.level = serde_json::from_value(json!(level)).context("there is no such level")?;
+    Gateway::start_with(Path::new(env!("CARGO_TARGET_TMPDIR")), &config)
+}
+
+/// Adds a text, and gives the request for it in a content coding.
+fn text_request(client: &mut Client, seed: u64, coding: &str) -> Result<Vec<u8>> {
+    let mut form = Multipart::default();
+    form.file(&text(seed, MIB));
+    let cid = form.send(client, Profile::DagPb)?.concat();
+    Ok(get_with(&format!("/ipfs/{cid}?filename=text.txt"), &format!("Accept-Encoding: {coding}\r\n")))
+}
+
+/// How long the answer is.
+fn fetch(client: &mut Client, request: &[u8]) -> Result<u64> {
+    client.send(request)?;
+    client.discard(200)
+}
+
+fn check_coding(bytes: u64, coding: &str) -> Result<()> {
+    let is_whole = bytes == MIB as u64;
+    ensure!(is_whole == (coding == "identity"), "{coding}: {bytes} bytes came for {MIB}");
+    Ok(())
 }

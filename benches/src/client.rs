@@ -37,14 +37,20 @@ enum Framing {
 /// A GET request. `target` is the path with its query.
 #[must_use]
 pub fn get(target: &str) -> Vec<u8> {
-    format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").into_bytes()
+    get_with(target, "")
+}
+
+/// A GET request with further header lines, each with its line break.
+#[must_use]
+pub fn get_with(target: &str, headers: &str) -> Vec<u8> {
+    format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n").into_bytes()
 }
 
 /// A GET request for `length` bytes from `start`.
 #[must_use]
 pub fn get_range(target: &str, start: u64, length: u64) -> Vec<u8> {
     let last = start + length - 1;
-    format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nRange: bytes={start}-{last}\r\n\r\n").into_bytes()
+    get_with(target, &format!("Range: bytes={start}-{last}\r\n"))
 }
 
 /// The head of a POST request. `headers` are further lines, each with its line break.

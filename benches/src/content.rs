@@ -1,4 +1,4 @@
-//! Content to serve: the same on every machine, and nothing that could be compressed or stored once.
+//! Content to serve: the same on every machine, and, but for texts, nothing that could be compressed or stored once.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,6 +16,30 @@ pub fn random(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut bytes);
     bytes
+}
+
+/// `length` bytes of words that `seed` decides on, some of them as much more often than others as in a language.
+#[must_use]
+pub fn text(seed: u64, length: usize) -> Vec<u8> {
+    const SYLLABLES: [&str; 16] =
+        ["ba", "con", "de", "el", "for", "ing", "ka", "lo", "men", "no", "per", "ri", "sta", "ter", "un", "ve"];
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
+    let mut text = Vec::with_capacity(length + 32);
+    while text.len() < length {
+        // The nth word comes about once in n.
+        let power = 1 << (generator.next_u64() % 12);
+        let mut word = (power + generator.next_u64() % power) * 7_919;
+        loop {
+            text.extend_from_slice(SYLLABLES[(word % 16) as usize].as_bytes());
+            word /= 16;
+            if word == 0 {
+                break;
+            }
+        }
+        text.extend_from_slice(if generator.next_u64() % 12 == 0 { b".\n" } else { b" " });
+    }
+    text.truncate(length);
+    text
 }
 
 /// Makes a file of `mib` MiB of pseudo-random bytes.

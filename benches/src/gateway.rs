@@ -36,11 +36,18 @@ impl Gateway {
     /// # Errors
     /// When the repo cannot be made or no port be bound.
     pub fn start(directory: &Path) -> Result<Self> {
+        Self::start_with(directory, &config(None))
+    }
+
+    /// Starts it with another configuration, which must leave the port open as [`config`] does.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(directory: &Path, config: &Config) -> Result<Self> {
         let repo = TempDir::new_in(directory).context("the repo could not be made")?;
-        let config = config(None);
         let runtime =
             Builder::new_multi_thread().worker_threads(config.server.worker_threads()).enable_all().build()?;
-        let gateway = runtime.block_on(ipfrs_interface::Gateway::bind(&config, repo.path()))?;
+        let gateway = runtime.block_on(ipfrs_interface::Gateway::bind(config, repo.path()))?;
         let address = *gateway.addresses().first().context("the gateway listens nowhere")?;
         Ok(Self { address, gateway, runtime, _repo: repo })
     }

@@ -105,12 +105,12 @@ pub fn has_ended(child: &mut Child) -> bool {
     false
 }
 
-/// The first line that `program -v` prints. A program that is not there is an error if it is required, else `None`.
+/// The first line that `program` prints for `flag`. A program that is not there is an error if it is required, else `None`.
 ///
 /// # Errors
 /// When it cannot be run, or is required and not installed.
-pub fn version(program: &str, package: &str, is_required: bool) -> Result<Option<String>> {
-    let output = match Command::new(program).arg("-v").stdin(Stdio::null()).output() {
+pub fn version(program: &str, flag: &str, package: &str, is_required: bool) -> Result<Option<String>> {
+    let output = match Command::new(program).arg(flag).stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(e) if e.kind() == io::ErrorKind::NotFound && is_required => {
             bail!("{program} is not installed: apt-get install {package}")

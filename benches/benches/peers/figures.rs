@@ -25,6 +25,7 @@ pub(crate) trait Measurement {
 }
 
 /// A goal. Figures are ratios of medians where they do not say otherwise.
+#[derive(Clone)]
 pub(crate) struct Goal {
     pub(crate) what: String,
     pub(crate) figure: f64,
@@ -32,6 +33,7 @@ pub(crate) struct Goal {
 }
 
 /// What a figure is to be.
+#[derive(Clone, Copy)]
 pub(crate) enum Bound {
     AtLeast(f64),
     AtMost(f64),
@@ -42,14 +44,19 @@ pub(crate) fn turns(round: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |step| (step + round) % count)
 }
 
-/// The median of each server but nginx divided by the best of nginx, as goals of at least `least`. Empty without nginx.
-pub(crate) fn goals_beside_nginx(what: &str, servers: &[(&'static str, &Series)], least: f64) -> Vec<Goal> {
+/// The median of each server but nginx divided by the best of nginx, as goals. Empty without nginx.
+pub(crate) fn goals_beside_nginx(what: &str, servers: &[(&'static str, &Series)], bound: Bound) -> Vec<Goal> {
     let (nginx, others): (Vec<_>, Vec<_>) = servers.iter().partition(|(name, _)| name.starts_with(NGINX));
-    let Some(best) = nginx.iter().map(|(_, series)| series.median()).max_by(f64::total_cmp) else { return Vec::new() };
+    let medians = nginx.iter().map(|(_, series)| series.median());
+    let best = match bound {
+        Bound::AtLeast(_) => medians.max_by(f64::total_cmp),
+        Bound::AtMost(_) => medians.min_by(f64::total_cmp),
+    };
+    let Some(best) = best else { return Vec::new() };
     let goal = |(name, series): &(&str, &Series)| Goal {
         what: format!("{what}: {name} / best of nginx"),
         figure: series.median() / best,
-        bound: Bound::AtLeast(least),
+        bound,
     };
     others.iter().map(goal).collect()
 }

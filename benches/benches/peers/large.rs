@@ -5,12 +5,14 @@ use std::time::Instant;
 use anyhow::Result;
 use ipfrs_benches::{Client, Series, Table, get, process::cpu_seconds};
 
-use crate::figures::{Goal, Measurement, goals_beside_nginx, names, turns};
+use crate::figures::{Bound, Goal, Measurement, goals_beside_nginx, names, turns};
 use crate::site::Site;
 
 /// GETs in one round: the system tells CPU time in steps of 10 ms, a good part of what one GET takes.
 const TRANSFERS: u32 = 4;
-const GOAL: f64 = 0.9;
+/// Of nginx: GB/s, and CPU seconds for each GB.
+const GOAL: Bound = Bound::AtLeast(1.0);
+const CPU_GOAL: Bound = Bound::AtMost(1.1);
 
 pub(crate) struct LargeGets {
     file_mib: u64,
@@ -70,6 +72,12 @@ impl Measurement for LargeGets {
 
     fn goals(&self) -> Vec<Goal> {
         let rates: Vec<_> = self.servers.iter().map(|server| (server.name, &server.gb_per_second)).collect();
-        goals_beside_nginx(&format!("GET of {} MiB, GB/s", self.file_mib), &rates, GOAL)
+        let cpu: Vec<_> = self.servers.iter().map(|server| (server.name, &server.cpu_seconds_per_gb)).collect();
+        let what = format!("GET of {} MiB", self.file_mib);
+        [
+            goals_beside_nginx(&format!("{what}, GB/s"), &rates, GOAL),
+            goals_beside_nginx(&format!("{what}, server CPU s/GB"), &cpu, CPU_GOAL),
+        ]
+        .concat()
     }
 }

@@ -7,6 +7,7 @@ mod batch;
 mod connections;
 mod far;
 mod figures;
+mod h2;
 mod large;
 mod memory;
 mod nginx;
@@ -60,6 +61,7 @@ fn compare(options: Options) -> Result<()> {
         Box::new(ranges::Ranges::new(&site)),
         Box::new(tensors::Tensors::prepare(&site)?),
         Box::new(small::SmallGets::new(&site)),
+        Box::new(h2::Http2::new(&site)),
         Box::new(batch::Batches::prepare(&site)?),
         Box::new(far::FarBatches::prepare(&site)?),
         Box::new(connections::Connections::prepare(&site)?),

@@ -23,8 +23,8 @@ pub(crate) const NGINX: &str = "nginx";
 /// A running nginx. Dropping it stops it.
 pub(crate) struct Nginx {
     child: Child,
-    /// Where it listens with `tcp_nopush`, and where without.
-    addresses: [SocketAddr; 2],
+    /// Where it listens with `tcp_nopush`, where without, and where for HTTP/2.
+    addresses: [SocketAddr; 3],
     /// The processes that serve.
     workers: Vec<u32>,
 }
@@ -61,6 +61,11 @@ impl Nginx {
         [(NGINX, self.addresses[0]), ("nginx, tcp_nopush off", self.addresses[1])]
     }
 
+    /// Where it speaks HTTP/2 without TLS.
+    pub(crate) fn http2_address(&self) -> SocketAddr {
+        self.addresses[2]
+    }
+
     /// The processes that serve.
     pub(crate) fn workers(&self) -> &[u32] {
         &self.workers
@@ -88,16 +93,16 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 /// Free when they were asked for. Should another process take one before nginx does, nginx ends and says so.
-fn free_addresses() -> Result<[SocketAddr; 2]> {
+fn free_addresses() -> Result<[SocketAddr; 3]> {
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let (first, second) = (bind()?, bind()?);
-    Ok([first.local_addr()?, second.local_addr()?])
+    let (first, second, third) = (bind()?, bind()?, bind()?);
+    Ok([first.local_addr()?, second.local_addr()?, third.local_addr()?])
 }
 
-fn configuration_text(directory: &Path, www: &Path, addresses: [SocketAddr; 2]) -> String {
+fn configuration_text(directory: &Path, www: &Path, addresses: [SocketAddr; 3]) -> String {
     // Whoever is not root cannot give its workers another user, and nginx warns of an attempt.
     let user = if getuid().is_root() { "user root;" } else { "" };
-    let [address, plain_address] = addresses;
+    let [address, plain_address, http2_address] = addresses;
     let (directory, www) = (directory.display(), www.display());
     format!(
         "{user}
@@ -132,6 +137,11 @@ http {{
         listen {plain_address} backlog=4096;
         root {www};
         tcp_nopush off;
+    }}
+    server {{
+        listen {http2_address} http2 backlog=4096;
+        root {www};
+        http2_max_concurrent_streams 256;
     }}
 }}
 "

@@ -5,10 +5,12 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 use ipfrs_benches::{Axis, Chart, Client, Line, Offsets, Point, Series, Table, get_range, seconds_each};
 
-use crate::figures::{Measurement, names, turns};
+use crate::figures::{Bound, Goal, Measurement, goals_beside_nginx, names, turns};
 use crate::site::{Site, Target};
 
 const SIZES: [(&str, u64); 4] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("10 MiB", 10 << 20)];
+/// Of nginx's requests/s.
+const GOAL: Bound = Bound::AtLeast(1.0);
 /// Ranges that are asked for in turn.
 const RANGES: usize = 256;
 
@@ -84,6 +86,14 @@ impl Measurement for Ranges {
             y: Axis::logarithmic("MB/s"),
             lines: lines.collect(),
         }]
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let of_size = |(index, (size, _)): (usize, (&str, u64))| {
+            let rates: Vec<_> = self.servers.iter().map(|server| (server.name, &server.per_second[index])).collect();
+            goals_beside_nginx(&format!("Ranges of {size}, requests/s"), &rates, GOAL)
+        };
+        SIZES.into_iter().enumerate().flat_map(of_size).collect()
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct Site {
     pub(crate) nginx_version: Option<String>,
     /// What `wrk -v` says.
     pub(crate) wrk_version: Option<String>,
+    /// Whether HTTP/2 can be loaded.
+    pub(crate) has_h2load: bool,
     /// The large file at each server.
     pub(crate) large: Vec<Target>,
     /// The file of [`SMALL_BYTES`] at each server.
@@ -57,8 +59,9 @@ struct Added {
 impl Site {
     /// Writes the files, starts the servers, and compares what each of them serves, byte for byte.
     pub(crate) fn prepare(options: Options) -> Result<Self> {
-        let nginx_version = version("nginx", "nginx-light", options.arguments.require_peers)?;
-        let wrk_version = version("wrk", "wrk", options.arguments.require_peers)?;
+        let nginx_version = version("nginx", "-v", "nginx-light", options.arguments.require_peers)?;
+        let wrk_version = version("wrk", "-v", "wrk", options.arguments.require_peers)?;
+        let has_h2load = version("h2load", "--version", "nghttp2-client", false)?.is_some();
         // On the disk of the build: the system's directory for temporary files may be in memory.
         let directory = TempDir::with_prefix_in("peers-", env!("CARGO_TARGET_TMPDIR"))?;
         let (www, repo) = (directory.path().join("www"), directory.path().join("repo"));
@@ -82,7 +85,19 @@ impl Site {
                     .with_context(|| format!("{} serves other bytes", target.name))?;
             }
         }
-        Ok(Self { options, cores, gateway, nginx, nginx_version, wrk_version, large, small, large_path, directory })
+        Ok(Self {
+            options,
+            cores,
+            gateway,
+            nginx,
+            nginx_version,
+            wrk_version,
+            has_h2load,
+            large,
+            small,
+            large_path,
+            directory,
+        })
     }
 
     /// Bytes of the large file.

@@ -3,14 +3,14 @@
 use anyhow::Result;
 use ipfrs_benches::{Axis, Chart, Line, Point, Series, Table};
 
-use crate::figures::{Goal, Measurement, goals_beside_nginx, names, turns};
+use crate::figures::{Bound, Goal, Measurement, goals_beside_nginx, names, turns};
 use crate::site::Site;
 use crate::wrk;
 
 const CONNECTIONS: [u32; 3] = [1, 64, 1_000];
-/// The number of connections that the goal is for.
-const GOAL_CONNECTIONS: u32 = 64;
-const GOAL: f64 = 1.0;
+/// Of nginx: requests/s, and the 99th percentile.
+const GOAL: Bound = Bound::AtLeast(1.3);
+const P99_GOAL: Bound = Bound::AtMost(1.0);
 
 pub(crate) struct SmallGets {
     servers: Vec<Server>,
@@ -99,10 +99,21 @@ impl Measurement for SmallGets {
     }
 
     fn goals(&self) -> Vec<Goal> {
-        let Some(index) = CONNECTIONS.iter().position(|connections| *connections == GOAL_CONNECTIONS) else {
-            return Vec::new();
+        let of_load = |(index, connections): (usize, u32)| {
+            type Of = fn(&Load) -> &Series;
+            let series = |of: Of| -> Vec<_> {
+                self.servers.iter().map(|server| (server.name, of(&server.loads[index]))).collect()
+            };
+            let what = match connections {
+                1 => "1 KiB at 1 connection".to_owned(),
+                more => format!("1 KiB at {more} connections"),
+            };
+            [
+                goals_beside_nginx(&format!("{what}, requests/s"), &series(|load| &load.per_second), GOAL),
+                goals_beside_nginx(&format!("{what}, p99"), &series(|load| &load.p99_ms), P99_GOAL),
+            ]
+            .concat()
         };
-        let rates: Vec<_> = self.servers.iter().map(|server| (server.name, &server.loads[index].per_second)).collect();
-        goals_beside_nginx(&format!("1 KiB at {GOAL_CONNECTIONS} connections, requests/s"), &rates, GOAL)
+        CONNECTIONS.into_iter().enumerate().flat_map(of_load).collect()
     }
 }

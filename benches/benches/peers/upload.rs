@@ -10,11 +10,15 @@ use ipfrs_benches::{
     Client, GatewayProcess, Multipart, Profile, Series, Table, add_file, get, process::memory, random,
 };
 
-use crate::figures::Measurement;
+use crate::figures::{Bound, Goal, Measurement};
 use crate::site::Site;
 
 const SMALL_FILES: usize = 10_000;
 const SMALL_FILE_BYTES: usize = 4 * 1_024;
+/// Of dd's MB/s.
+const GOAL: Bound = Bound::AtLeast(0.6);
+/// Files per second.
+const SMALL_GOAL: Bound = Bound::AtLeast(20_000.0);
 
 #[derive(Default)]
 pub(crate) struct Uploads {
@@ -102,6 +106,21 @@ impl Measurement for Uploads {
                 row("gateway, anonymous at the end (RssAnon), MiB", self.anonymous_mib.show(0)),
             ],
         }]
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        vec![
+            Goal {
+                what: "add of the large file, MB/s: ipfrs / dd conv=fdatasync".to_owned(),
+                figure: self.large.median() / self.dd.median(),
+                bound: GOAL,
+            },
+            Goal {
+                what: "add of 10,000 files of 4 KiB in one request: files/s".to_owned(),
+                figure: self.small.median(),
+                bound: SMALL_GOAL,
+            },
+        ]
     }
 }
 

@@ -43,7 +43,7 @@ struct Point {
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 84.0;
-const RIGHT: f64 = 736.0;
+const RIGHT: f64 = 716.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 352.0;
 /// Of the legend, which has two columns below the axis.
@@ -221,7 +221,7 @@ mod tests {
             ">nginx</text>",
             ">ipfrs</text>",
             // Half way up at the left edge, and the upper right corner.
-            "d=\"M84.0 202.0L736.0 52.0\"",
+            "d=\"M84.0 202.0L716.0 52.0\"",
             // From the least to the largest.
             "d=\"M84.0 352.0V52.0\"",
             "class=\"line c1 dashed\"",
