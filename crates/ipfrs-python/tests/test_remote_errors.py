@@ -165,9 +165,11 @@ def test_a_path_leads_to_no_other_route() -> None:
         assert requests[0][0] == f"/v1/tensor/{HELLO}/a%3Fb%23c%252e/%C3%BC?info="
 
 
-def test_a_timeout_of_any_length_is_one(client: ipfrs.Client) -> None:
+def test_a_client_needs_a_url_and_takes_a_timeout_of_any_length(client: ipfrs.Client) -> None:
     with ipfrs.Client(client.url, timeout=1e19) as patient:
         assert patient.cat(patient.add(b"hello")) == b"hello"
+    with pytest.raises(ipfrs.InvalidInputError, match="that of a daemon"):
+        ipfrs.Client("")
     with pytest.raises(ipfrs.InvalidInputError, match="above 0"):
         ipfrs.Client(client.url, timeout=0)
 

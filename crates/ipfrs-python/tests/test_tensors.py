@@ -219,6 +219,13 @@ def test_elements_of_less_than_a_byte_are_unpacked(store: Any) -> None:
         assert store.tensor_stats(cid, name)["max"] == array.astype("f8").max()
 
 
+def test_statistics_say_what_is_no_number(store: Any) -> None:
+    cid = store.add_tensors({"w": numpy.array([1.0, 0.0, 3.0, numpy.nan, -numpy.inf])})
+    stats = store.tensor_stats(cid)
+    assert list(stats) == ["count", "nan", "inf", "zero", "min", "max", "mean", "std"]
+    assert list(stats.values())[:7] == [5, 1, 1, 1, 0, 3, pytest.approx(4 / 3)]
+
+
 def test_types_that_numpy_lacks_need_ml_dtypes_and_say_so(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cid = store.add_tensors({"a": numpy.zeros(2, ml_dtypes.bfloat16), "b": numpy.zeros(2)})
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)

@@ -11,6 +11,7 @@ from typing import Any, cast
 from ._values import AddOptions
 from .errors import InvalidInputError
 
+_REMEDY = "give a content ID, or a path such as CID/name"
 _MAX_BYTES = 2**64 - 1
 """Where the native module's numbers end."""
 
@@ -22,11 +23,11 @@ def path(value: object) -> str:
         TypeError: It is no str.
         InvalidInputError: It is empty.
     """
-    return text(value, "a path")
+    return text(value, "a path", _REMEDY)
 
 
-def text(value: object, what: str) -> str:
-    """``value`` as it is, if it is a str that is not empty.
+def text(value: object, what: str, remedy: str) -> str:
+    """``value`` as it is, if it is a str that is not empty; else the error says the remedy.
 
     Raises:
         TypeError: It is no str.
@@ -35,8 +36,18 @@ def text(value: object, what: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{what} is a str, not {type(value).__name__}: {value!r:.80}")
     if not value:
-        raise InvalidInputError(f"{what} is empty: give a content ID, or a path such as CID/name")
+        raise InvalidInputError(f"{what} is empty: {remedy}")
     return value
+
+
+def url(value: object) -> str:
+    """The URL of a daemon as it is.
+
+    Raises:
+        TypeError: It is no str.
+        InvalidInputError: It is empty.
+    """
+    return text(value, "a URL", "give that of a daemon, such as http://127.0.0.1:8080")
 
 
 def without_user(url: str) -> str:
@@ -62,7 +73,7 @@ def block_cid(value: object) -> str:
         TypeError: It is no str.
         InvalidInputError: It is empty, or leads further.
     """
-    cid = text(value, "a content ID")
+    cid = text(value, "a content ID", _REMEDY)
     if "/" not in cid:
         return cid
     for prefix in ("/ipfs/", "ipfs://"):

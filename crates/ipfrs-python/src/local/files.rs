@@ -142,7 +142,7 @@ pub(super) async fn tensor_stats(node: &Node, path: &str, name: &str) -> Result<
     Ok(vec![
         ("count", Fact::Int(summary.count)),
         ("nan", Fact::Int(summary.nan)),
-        ("infinite", Fact::Int(summary.infinite)),
+        ("inf", Fact::Int(summary.infinite)),
         ("zero", Fact::Int(summary.zero)),
         ("min", float(summary.min)),
         ("max", float(summary.max)),

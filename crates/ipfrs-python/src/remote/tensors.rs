@@ -109,7 +109,7 @@ pub(super) async fn stats(http: &Http, path: &str, name: &str) -> Result<Facts> 
     Ok(vec![
         ("count", Fact::Int(one.count)),
         ("nan", Fact::Int(one.nan)),
-        ("infinite", Fact::Int(one.inf)),
+        ("inf", Fact::Int(one.inf)),
         ("zero", Fact::Int(one.zero)),
         ("min", float(one.min)),
         ("max", float(one.max)),

@@ -157,7 +157,7 @@ class AsyncClient(_Asynchronous):
         *,
         timeout: float | None = None,
     ) -> None:
-        self._url, self._token, self._timeout = _arguments.text(url, "a URL"), token, timeout
+        self._url, self._token, self._timeout = _arguments.url(url), token, timeout
         self._native = Backend.client(url, token, timeout, True)
 
     @property

@@ -180,7 +180,7 @@ class Client(_Blocking):
         *,
         timeout: float | None = None,
     ) -> None:
-        self._url, self._token, self._timeout = _arguments.text(url, "a URL"), token, timeout
+        self._url, self._token, self._timeout = _arguments.url(url), token, timeout
         self._native = Backend.client(url, token, timeout, False)
 
     @property
