@@ -64,7 +64,7 @@ def test_what_a_view_is_of_is_made_by_the_module_alone(backend: Backend) -> None
 def test_nobody_changes_how_what_a_view_is_of_is_made(backend: Backend) -> None:
     block = backend.get(put(backend)).obj
     with pytest.raises(TypeError, match="immutable type"):
-        type(block).__new__ = lambda cls: object.__new__(cls)
+        type(block).__new__ = lambda cls: object.__new__(cls)  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("fails", [False, True])
