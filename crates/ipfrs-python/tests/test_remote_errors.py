@@ -87,6 +87,14 @@ def test_an_archive_with_a_wrong_or_an_unasked_block_is_refused(node: ipfrs.Node
                 client.get_many([HELLO])
 
 
+@pytest.mark.parametrize("size", [0, 3, 4, 12])
+def test_a_tensor_of_another_size_than_its_shape_is_refused(size: int) -> None:
+    headers = {"X_Tensor_Dtype": "F32", "X_Tensor_Shape": "2"}
+    with scripted(saying(bytes(size), **headers)) as (url, _), ipfrs.Client(url) as client:
+        with pytest.raises(ipfrs.CorruptError, match=f"{size} bytes came of tensor 'w', which has 8"):
+            client.tensor(HELLO, "w")
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_token_is_sent_with_every_request_and_shown_nowhere(asynchronous: bool, wait: Callable[[Any], Any]) -> None:
     with scripted(saying(b'{"Version":"1"}')) as (url, requests):
