@@ -89,8 +89,8 @@ def test_an_archive_with_a_wrong_or_an_unasked_block_is_refused(node: ipfrs.Node
 
 @pytest.mark.parametrize("size", [0, 3, 4, 12])
 def test_a_tensor_of_another_size_than_its_shape_is_refused(size: int) -> None:
-    headers = {"X_Tensor_Dtype": "F32", "X_Tensor_Shape": "2"}
-    with scripted(saying(bytes(size), **headers)) as (url, _), ipfrs.Client(url) as client:
+    answer = saying(bytes(size), X_Tensor_Dtype="F32", X_Tensor_Shape="2")
+    with scripted(answer) as (url, _), ipfrs.Client(url) as client:
         with pytest.raises(ipfrs.CorruptError, match=f"{size} bytes came of tensor 'w', which has 8"):
             client.tensor(HELLO, "w")
 

@@ -67,7 +67,9 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
         return whole if key is None else numpy.asarray(whole[key])
     expected = -(-math.prod(shape) * _dtypes.known(dtype).bits // 8)
     if data.nbytes != expected:
-        raise CorruptError(f"{data.nbytes} bytes came of tensor {name!r}, which has {expected}: is it an ipfrs gateway?")
+        raise CorruptError(
+            f"{data.nbytes} bytes came of tensor {name!r}, which has {expected}: is it an ipfrs gateway?"
+        )
     array = _dtypes.array(dtype, tuple(shape), data)
     return array if wanted.view is None else array[wanted.view]
 
