@@ -109,9 +109,9 @@ impl Family {
     }
 
     /// An answer of status 200 whose `bytes` are all handed over at once.
-    pub(crate) fn answered_at_once(&self, bytes: usize, start: Instant) {
+    pub(crate) fn answered_at_once(&self, bytes: u64, start: Instant) {
         self.ok.inc();
-        self.response_size.observe(to_f64(bytes as u64));
+        self.response_size.observe(to_f64(bytes));
         self.duration.observe(start.elapsed().as_secs_f64());
     }
 }

@@ -88,7 +88,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         ready,
         slots: slots.clone(),
         hosts: Hosts::new(&config.gateway),
-        compression: Compression::new(&config.compression, registry)?,
+        compression: Compression::new(&config.compression, &node, registry)?,
         node,
         metrics: metrics.clone(),
         registry: registry.clone(),

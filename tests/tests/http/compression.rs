@@ -16,7 +16,7 @@ use crate::multipart::Form;
 use crate::wire::{Wire, exchange};
 
 /// Text that shrinks, but is not the same everywhere.
-fn text(len: usize) -> Bytes {
+pub(crate) fn text(len: usize) -> Bytes {
     let mut text = String::with_capacity(len + 64);
     for line in 0_u64.. {
         if text.len() >= len {
@@ -29,7 +29,7 @@ fn text(len: usize) -> Bytes {
 }
 
 /// What a browser would make of a body. Fails when the body is cut.
-fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match coding {
         "" => out.extend_from_slice(body),

@@ -12,6 +12,7 @@ mod batch_put;
 mod car;
 mod collect;
 mod compression;
+mod compression_cache;
 mod content;
 mod crafted;
 mod daemon;

@@ -14,6 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio_util::sync::PollSemaphore;
 
+use super::cache::Gathering;
 use super::coding::Encoder;
 use super::meter::Meter;
 
@@ -43,6 +44,8 @@ pub(super) struct Coded {
     trailers: Option<HeaderMap>,
     permits: PollSemaphore,
     meter: Meter,
+    /// What was given out, where it will be kept.
+    gathering: Option<Gathering>,
     /// A place among the bodies that may be compressed at the same time.
     _place: OwnedSemaphorePermit,
 }
@@ -80,13 +83,19 @@ fn make(mut encoder: Encoder, batch: &[Bytes], then: Then) -> io::Result<Made> {
     for piece in batch {
         encoder.write(piece)?;
     }
-    match then {
-        Then::Finish => return Ok(Made { encoder: None, output: encoder.finish()? }),
-        Then::Flush => encoder.flush()?,
-        Then::Continue => {}
+    if then == Then::Flush {
+        encoder.flush()?;
     }
-    let output = encoder.take();
-    Ok(Made { encoder: Some(encoder), output })
+    let (encoder, mut output) = match then {
+        Then::Finish => (None, encoder.finish()?),
+        Then::Continue | Then::Flush => {
+            let output = encoder.take();
+            (Some(encoder), output)
+        }
+    };
+    // It waits for its client, and may be kept.
+    output.shrink_to_fit();
+    Ok(Made { encoder, output })
 }
 
 /// Compresses a short body at once.
@@ -112,6 +121,7 @@ impl Coded {
         permits: PollSemaphore,
         place: OwnedSemaphorePermit,
         meter: Meter,
+        gathering: Option<Gathering>,
     ) -> Self {
         Self {
             source,
@@ -126,6 +136,7 @@ impl Coded {
             trailers: None,
             permits,
             meter,
+            gathering,
             _place: place,
         }
     }
@@ -172,9 +183,15 @@ impl Coded {
 
     /// Takes back the encoder, and gives the output where there is any.
     fn made(&mut self, made: Made) -> Option<Bytes> {
+        let is_last = made.encoder.is_none();
         self.work = made.encoder.map_or(Work::Over, Work::Idle);
         self.meter.gave(made.output.len());
-        (!made.output.is_empty()).then(|| made.output.into())
+        let output = Bytes::from(made.output);
+        self.gathering = self.gathering.take().and_then(|gathering| gathering.with(&output));
+        if let Some(gathering) = self.gathering.take_if(|_| is_last) {
+            gathering.end();
+        }
+        (!output.is_empty()).then_some(output)
     }
 
     /// The next output, or `None` at the end.

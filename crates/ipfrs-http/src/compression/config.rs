@@ -20,11 +20,19 @@ pub struct CompressionConfig {
     pub algorithms: Vec<Coding>,
     /// Shorter bodies are sent as they are: packets do not get fewer.
     pub min_bytes: u64,
+    /// Most bytes of compressed bodies that are kept for those who ask next; 0 for none. One body may take an eighth.
+    pub cache_bytes: u64,
 }
 
 impl Default for CompressionConfig {
     fn default() -> Self {
-        Self { enabled: true, level: CompressionLevel::default(), algorithms: Coding::ALL.to_vec(), min_bytes: 1_024 }
+        Self {
+            enabled: true,
+            level: CompressionLevel::default(),
+            algorithms: Coding::ALL.to_vec(),
+            min_bytes: 1_024,
+            cache_bytes: 64 * 1024 * 1024,
+        }
     }
 }
 
@@ -44,6 +52,10 @@ impl CompressionConfig {
         if self.min_bytes > 1 << 30 {
             let given = self.min_bytes;
             return Err(Error::invalid(format!("compression.min_bytes = {given}: accepted are 0 to 1073741824")));
+        }
+        if self.cache_bytes > 1 << 40 {
+            let given = self.cache_bytes;
+            return Err(Error::invalid(format!("compression.cache_bytes = {given}: accepted are 0 to 1099511627776")));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 
 mod accept;
 mod body;
+mod cache;
 mod coding;
 mod config;
 mod meter;
@@ -17,14 +18,14 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use axum::body::Body;
-use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, RANGE, VARY,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::Node;
 use prometheus::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::PollSemaphore;
@@ -32,6 +33,7 @@ use tokio_util::sync::PollSemaphore;
 use crate::body::{X_STREAM_OUTPUT, header_text, unknown_length};
 use accept::Accepted;
 use body::Coded;
+use cache::{CompressedBodies, CompressedBody};
 pub use coding::Coding;
 use coding::Encoder;
 pub use config::{CompressionConfig, CompressionLevel};
@@ -50,12 +52,50 @@ pub(crate) struct Representation {
     pub(crate) length: Option<u64>,
 }
 
+/// That an answer carries all bytes that its strong entity tag names, wherever that tag is given: as an extension of that
+/// answer. What was made of them may be given to others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unchanging;
+
 /// What a request says of the coding of its answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     accepted: Option<Accepted>,
     is_head: bool,
     is_get: bool,
+    /// [`Node::removals`] before anything was read for the answer.
+    removals: u64,
+}
+
+/// What a client gets of an answer that is ready.
+pub(crate) enum Form {
+    /// Its bytes as they are.
+    AsItIs,
+    /// Those that were compressed before.
+    Compressed(Compressed),
+    /// Something that is not ready.
+    Unmade,
+}
+
+/// A compressed body for an answer.
+pub(crate) struct Compressed {
+    coding: Coding,
+    tag: HeaderValue,
+    body: Arc<CompressedBody>,
+}
+
+impl Compressed {
+    /// Its length.
+    pub(crate) fn len(&self) -> u64 {
+        self.body.length
+    }
+
+    /// The body, in an answer with the headers of the same answer as it is.
+    pub(crate) fn into_body(self, headers: &mut HeaderMap) -> Body {
+        set_coding(headers, self.coding, Some(self.tag));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(self.body.length));
+        self.body.body()
+    }
 }
 
 /// Compresses answers.
@@ -63,6 +103,9 @@ pub(crate) struct Asked {
 pub(crate) struct Compression {
     config: CompressionConfig,
     meters: [Meter; Coding::ALL.len()],
+    node: Node,
+    /// What was compressed before.
+    kept: Option<Arc<CompressedBodies>>,
     /// Bodies that may be compressed at the same time.
     places: Arc<Semaphore>,
     /// Batches that may be compressed at the same time, each on a thread.
@@ -72,12 +115,15 @@ pub(crate) struct Compression {
 impl Compression {
     /// # Errors
     /// When `config` is out of range or the metrics are registered already.
-    pub(crate) fn new(config: &CompressionConfig, registry: &Registry) -> Result<Self> {
+    pub(crate) fn new(config: &CompressionConfig, node: &Node, registry: &Registry) -> Result<Self> {
         config.validate()?;
+        let keeps = config.enabled && config.cache_bytes > 0 && node.config().cache.enabled && !node.verifies_reads();
         let cores = available_parallelism().map_or(1, usize::from);
         Ok(Self {
             config: config.clone(),
             meters: Meter::register(registry)?,
+            node: node.clone(),
+            kept: keeps.then(|| CompressedBodies::new(node, config.cache_bytes)),
             places: Arc::new(Semaphore::new(MAX_BODIES)),
             permits: Arc::new(Semaphore::new(cores)),
         })
@@ -101,20 +147,33 @@ impl Compression {
 
     /// What `request` says. Ranges are parts of the bytes as they are: with `Range` nothing is compressed. Nor is it for
     /// HTTP/1.0, where only the length in its head tells that an answer is whole.
-    pub(crate) fn asked(&self, request: &Request) -> Asked {
+    pub(crate) fn asked<B>(&self, request: &Request<B>) -> Asked {
         let (method, headers) = (request.method(), request.headers());
         let is_open = self.config.enabled && request.version() >= Version::HTTP_11 && !headers.contains_key(RANGE);
         Asked {
             accepted: is_open.then(|| Accepted::of(headers)).flatten(),
             is_head: *method == Method::HEAD,
             is_get: *method == Method::GET,
+            removals: self.node.removals(),
         }
     }
 
-    /// Whether a client with these headers gets an answer compressed that can be.
-    pub(crate) fn is_wanted(&self, request: &HeaderMap) -> bool {
-        let accepted = Accepted::of(request);
-        accepted.is_some_and(|accepted| accepted.best(&self.config.algorithms).is_some() || accepted.refuses_identity())
+    /// What `request` gets of an answer with these headers that is ready, is [`Unchanging`], and may be compressed.
+    pub(crate) fn form<B>(&self, request: &Request<B>, headers: &HeaderMap) -> Form {
+        let Some(accepted) = self.asked(request).accepted else { return Form::AsItIs };
+        match accepted.best(&self.config.algorithms) {
+            Some(coding) => self.made_before(coding, headers).map_or(Form::Unmade, Form::Compressed),
+            None if accepted.refuses_identity() => Form::Unmade,
+            None => Form::AsItIs,
+        }
+    }
+
+    /// The body of an answer with these headers in a coding, where it was made before.
+    fn made_before(&self, coding: Coding, headers: &HeaderMap) -> Option<Compressed> {
+        let kept = self.kept.as_ref()?;
+        let tag = coded_tag(headers, coding)?;
+        let body = kept.get(&tag)?;
+        Some(Compressed { coding, tag, body })
     }
 
     /// Whether the coding of an answer with these headers can be chosen. Then, and only then, `Vary` says so afterwards.
@@ -148,8 +207,10 @@ impl Compression {
         if let Some(whole) = response.extensions_mut().remove::<Representation>() {
             if self.may_code(response.headers(), whole.content_type.as_ref(), whole.length) {
                 vary(response.headers_mut());
-                if let (StatusCode::NOT_MODIFIED, Some(coding)) = (response.status(), coding) {
-                    tag(response.headers_mut(), coding);
+                let is_tagged = response.status() == StatusCode::NOT_MODIFIED;
+                let tag = coding.filter(|_| is_tagged).and_then(|coding| coded_tag(response.headers(), coding));
+                if let Some(tag) = tag {
+                    response.headers_mut().insert(ETAG, tag);
                 }
             }
             return response;
@@ -170,8 +231,14 @@ impl Compression {
     }
 
     async fn coded(&self, asked: Asked, coding: Coding, length: Option<u64>, mut response: Response) -> Response {
+        let is_unchanging = response.extensions_mut().remove::<Unchanging>().is_some();
+        if is_unchanging && let Some(compressed) = self.made_before(coding, response.headers()) {
+            let body = compressed.into_body(response.headers_mut());
+            return response.map(|_| if asked.is_head { Body::empty() } else { body });
+        }
+        let tag = coded_tag(response.headers(), coding);
         if asked.is_head {
-            set_coding(response.headers_mut(), coding);
+            set_coding(response.headers_mut(), coding, tag);
             return response.map(|_| unknown_length());
         }
         let meter = &self.meters[coding as usize];
@@ -182,16 +249,21 @@ impl Compression {
         let (Ok(encoder), Ok(place)) = (Encoder::new(coding, self.config.level, length), place.transpose()) else {
             return response;
         };
-        set_coding(response.headers_mut(), coding);
+        let gathering = self.kept.as_ref().zip(tag.clone()).filter(|_| is_unchanging);
+        let gathering = gathering.map(|(kept, tag)| kept.gather(tag, asked.removals));
+        set_coding(response.headers_mut(), coding, tag);
         meter.began();
         let (mut head, source) = response.into_parts();
         let body = match place {
             Some(place) => {
                 let permits = PollSemaphore::new(Arc::clone(&self.permits));
-                Body::new(Coded::new(source, encoder, inline_bytes, permits, place, meter.clone()))
+                Body::new(Coded::new(source, encoder, inline_bytes, permits, place, meter.clone(), gathering))
             }
             None => match whole(source, encoder, meter).await {
                 Ok(bytes) => {
+                    if let Some(gathering) = gathering.and_then(|gathering| gathering.with(&bytes)) {
+                        gathering.end();
+                    }
                     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.len()));
                     Body::from(bytes)
                 }
@@ -239,20 +311,21 @@ async fn whole(source: Body, encoder: Encoder, meter: &Meter) -> std::result::Re
 
 /// The headers of an answer in a coding. `Accept-Ranges` goes: ranges are served, but of the bytes as they are, and whoever
 /// resumes a download on the word of this answer counts the bytes of the coding.
-fn set_coding(headers: &mut HeaderMap, coding: Coding) {
+fn set_coding(headers: &mut HeaderMap, coding: Coding, tag: Option<HeaderValue>) {
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
     headers.remove(CONTENT_LENGTH);
     headers.remove(ACCEPT_RANGES);
-    tag(headers, coding);
+    if let Some(tag) = tag {
+        headers.insert(ETAG, tag);
+    }
 }
 
 /// A strong entity tag is of one sequence of bytes, so each coding has its own (RFC 9110, 8.8.1): `"CID-gzip"`.
-fn tag(headers: &mut HeaderMap, coding: Coding) {
-    let strong = headers.get(ETAG).and_then(|tag| tag.to_str().ok()).filter(|tag| tag.starts_with('"'));
-    if let Some(opaque) = strong.and_then(|tag| tag.strip_suffix('"')) {
-        let tag = header_text(&format!("{opaque}-{coding}\""));
-        headers.insert(ETAG, tag);
-    }
+/// `None` where there is no strong one.
+fn coded_tag(headers: &HeaderMap, coding: Coding) -> Option<HeaderValue> {
+    let tag = headers.get(ETAG)?.to_str().ok()?;
+    let opaque = tag.strip_prefix('"')?.strip_suffix('"')?;
+    Some(header_text(&format!("\"{opaque}-{coding}\"")))
 }
 
 /// Adds `Accept-Encoding` to `Vary`.

@@ -11,7 +11,7 @@ use super::range::Ranges;
 use super::request::GatewayRequest;
 use super::{conditional, range};
 use crate::body::header_text;
-use crate::compression::Representation;
+use crate::compression::{Representation, Unchanging};
 use crate::router::AppState;
 
 const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
@@ -89,7 +89,9 @@ impl Answer {
         let whole = Representation { content_type: self.headers.get(CONTENT_TYPE).cloned(), length };
         let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head).await?;
         let mut response = self.into_response(status, body);
-        if status != StatusCode::OK {
+        if status == StatusCode::OK {
+            response.extensions_mut().insert(Unchanging);
+        } else {
             response.extensions_mut().insert(whole);
         }
         Ok(response)

@@ -21,7 +21,7 @@ use quick_cache::sync::Cache;
 
 use super::request::{SERVICE_WORKER, format_by_accept};
 use super::{ROUTE, cors};
-use crate::compression::Compression;
+use crate::compression::{Compression, Form};
 use crate::metrics::{Family, HttpMetrics};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::router::AppState;
@@ -52,7 +52,7 @@ pub(crate) struct ReadyAnswers {
 struct Ready {
     headers: HeaderMap,
     body: Bytes,
-    /// Whether clients may get it compressed, which is not done here.
+    /// Whether clients may get it compressed. What was compressed before is given from here.
     varies: bool,
     /// [`Node::removals`] before the file was read.
     removals: u64,
@@ -94,9 +94,6 @@ impl ReadyAnswers {
             self.meter.misses.inc();
             return None;
         };
-        if ready.varies && state.compression.is_wanted(request.headers()) {
-            return None;
-        }
         let now = (start - self.started).as_secs();
         let made = ready.made.load(Ordering::Relaxed);
         let age = now.saturating_sub(made);
@@ -107,12 +104,22 @@ impl ReadyAnswers {
             self.meter.misses.inc();
             return None;
         }
+        let form = if ready.varies { state.compression.form(request, &ready.headers) } else { Form::AsItIs };
+        let mut headers = ready.headers.clone();
+        let (body, length) = match form {
+            Form::AsItIs => (Body::from(ready.body.clone()), ready.body.len() as u64),
+            Form::Compressed(compressed) => {
+                let length = compressed.len();
+                (compressed.into_body(&mut headers), length)
+            }
+            Form::Unmade => return None,
+        };
         self.meter.hits.inc();
-        let mut response = Response::new(Body::from(ready.body.clone()));
-        *response.headers_mut() = ready.headers.clone();
-        response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &state.request_ids));
+        headers.insert(X_REQUEST_ID, request_id::of(request.headers(), &state.request_ids));
         node.count_download(ready.body.len());
-        self.family.answered_at_once(ready.body.len(), start);
+        self.family.answered_at_once(length, start);
+        let mut response = Response::new(body);
+        *response.headers_mut() = headers;
         Some(response)
     }
 

@@ -14,7 +14,7 @@ use ipfrs_node::{ContentPath, FileContent, Object, ObjectKind, Span};
 
 use super::refusal::Refusal;
 use crate::body::header_text;
-use crate::compression::Representation;
+use crate::compression::{Representation, Unchanging};
 use crate::gateway::payload::Payload;
 use crate::gateway::{conditional, content_type, disposition, path, range};
 use crate::request_id::RequestId;
@@ -111,8 +111,12 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
         return Err(Failure::beyond_end("the range", size));
     }
     let (status, body) = Payload::File(file).respond(&state.node, ranges, &mut headers, is_head).await?;
-    let response = response(status, headers, body);
-    Ok(if status == StatusCode::OK { response } else { part_of(whole, response) })
+    let mut response = response(status, headers, body);
+    if status == StatusCode::OK {
+        response.extensions_mut().insert(Unchanging);
+        return Ok(response);
+    }
+    Ok(part_of(whole, response))
 }
 
 fn part_of(whole: Representation, mut response: Response) -> Response {

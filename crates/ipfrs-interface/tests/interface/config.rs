@@ -204,6 +204,7 @@ fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
             "line 2: compression.algorithms = [\"lz4\"]: ",
             "`zstd`, `br`, `gzip`",
         ),
+        ("[compression]\ncache_bytes = 1099511627777\n", "line 2: compression.cache_bytes", "are 0 to 1099511627776"),
         ("[compression]\nalgorithms = []\n", "line 2: compression.algorithms = []: ", "enabled = false"),
         ("[compression]\nalgorithms = [\"br\", \"br\"]\n", "line 2: compression.algorithms", "br is there twice"),
         ("[log]\nlevel = \"info,=\"\n", "config.toml, line 2: log.level = \"info,=\": ", "accepted are error, warn"),
