@@ -21,7 +21,8 @@ enum State {
     /// Nobody has needed it yet.
     Idle,
     Running {
-        /// Its bound is the calls of Python that are under way: each has one job at a time.
+        /// Its bound is the calls of Python that are under way: each has one job at a time, and one for each buffer that it
+        /// gives back.
         jobs: Sender<Job>,
         thread: JoinHandle<()>,
     },

@@ -59,8 +59,7 @@ mod native {
         note_fork();
     }
 
-    /// Closes what is still open. For the end of the interpreter.
-    #[pyfunction]
+    /// Closes what is still open.
     fn close_all(py: Python<'_>) -> PyResult<()> {
         if is_forked() {
             return Ok(());
