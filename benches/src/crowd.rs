@@ -1,6 +1,7 @@
 //! Thousands of connections from one thread.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -88,7 +89,7 @@ impl Crowd {
     pub fn hold(self, request: &[u8], length: u64, seconds: u32) -> Served {
         let Self { runtime, streams, .. } = self;
         let count = u32::try_from(streams.len()).unwrap_or(u32::MAX).max(1);
-        let request: std::sync::Arc<[u8]> = request.into();
+        let request: Arc<[u8]> = request.into();
         runtime.block_on(async {
             let start = Instant::now() + SECOND;
             let mut held = JoinSet::new();
@@ -118,13 +119,7 @@ async fn open(server: SocketAddr, request: &[u8], length: u64, buffer: &mut [u8]
     Ok(stream)
 }
 
-async fn hold_one(
-    mut stream: TcpStream,
-    request: std::sync::Arc<[u8]>,
-    length: u64,
-    first: Instant,
-    seconds: u32,
-) -> Served {
+async fn hold_one(mut stream: TcpStream, request: Arc<[u8]>, length: u64, first: Instant, seconds: u32) -> Served {
     let mut served = Served::default();
     let mut buffer = vec![0; HELD_BUFFER_BYTES];
     for second in 0..seconds {
@@ -167,4 +162,39 @@ async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn every_connection_must_get_the_answer_that_was_expected() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                thread::spawn(move || {
+                    let mut request = [0; 4];
+                    while stream.read_exact(&mut request).is_ok() {
+                        let body = if &request == b"good" { "hello" } else { "bad" };
+                        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                        stream.write_all(answer.as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        let mut crowd = Crowd::new(server).unwrap();
+        crowd.grow(40, b"good", 5).unwrap();
+        crowd.grow(70, b"good", 5).unwrap();
+        assert_eq!(crowd.streams.len(), 70);
+        assert!(crowd.grow(71, b"evil", 5).unwrap_err().to_string().contains("another one"));
+        let served = crowd.hold(b"good", 5, 1);
+        assert_eq!((served.latencies.count(), served.errors), (70, 0));
+    }
 }

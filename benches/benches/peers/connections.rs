@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use ipfrs_benches::{
     Axis, Chart, Client, Crowd, GatewayProcess, Line, Multipart, Point, Profile, Series, Table, get, process, random,
 };
@@ -54,13 +54,9 @@ struct Running {
     pids: Vec<u32>,
     small: String,
     large: String,
-    /// Stops it.
-    _process: Process,
-}
-
-enum Process {
-    Gateway { _process: GatewayProcess },
-    Nginx { _process: Nginx },
+    /// One of these: dropping it stops the server.
+    _gateway: Option<GatewayProcess>,
+    _nginx: Option<Nginx>,
 }
 
 impl Connections {
@@ -85,7 +81,7 @@ impl Connections {
         form.file(&small);
         form.file(&large);
         let cids = form.send(&mut Client::connect(gateway.address())?, Profile::DagPb)?;
-        let [small, large] = &cids[..] else { unreachable!("as many as were added") };
+        let [small, large] = &cids[..] else { bail!("two files were added, and {} named", cids.len()) };
         let steps: Vec<_> = [100, 1_000, 10_000].into_iter().filter(|step| *step < most).chain([most]).collect();
         let names = site.nginx.iter().map(|_| NGINX).chain(["ipfrs"]);
         let servers = names.map(|name| Server {
@@ -123,7 +119,8 @@ impl Connections {
                 pids: nginx.workers().to_vec(),
                 small: "/small".to_owned(),
                 large: "/large".to_owned(),
-                _process: Process::Nginx { _process: nginx },
+                _gateway: None,
+                _nginx: Some(nginx),
             }
         } else {
             let gateway = GatewayProcess::start(&self.repo, Some(1))?;
@@ -132,7 +129,8 @@ impl Connections {
                 pids: vec![gateway.pid()],
                 small: self.small.clone(),
                 large: self.large.clone(),
-                _process: Process::Gateway { _process: gateway },
+                _gateway: Some(gateway),
+                _nginx: None,
             }
         };
         site.cores.for_clients()?;
@@ -259,7 +257,9 @@ impl Measurement for Connections {
                 bound: Bound::AtMost(GOAL_KB),
             },
             Goal {
-                what: format!("{most} connections once a second: errors, and answers over a second, in all rounds"),
+                what: format!(
+                    "{most} connections, a GET on each once a second: errors and answers over a second, all rounds"
+                ),
                 figure: ours.errors.sum() + ours.late.sum(),
                 bound: Bound::AtMost(0.0),
             },

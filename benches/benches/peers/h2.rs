@@ -32,7 +32,7 @@ impl Http2 {
             Some(Server { name, address, path: target.path.clone(), per_second: Series::default() })
         });
         // Without h2load there is nothing to show.
-        Self { servers: if site.has_h2load { all.collect() } else { Vec::new() } }
+        Self { servers: if site.h2load_version.is_some() { all.collect() } else { Vec::new() } }
     }
 }
 

@@ -35,12 +35,13 @@ fn goals(goals: impl Iterator<Item = Goal>) -> Table {
 fn circumstances(site: &Site) -> Result<String> {
     let missing = || "no".to_owned();
     Ok(format!(
-        "{machine}{pinned}, {nginx}, {wrk}. Medians of {rounds} rounds, in parentheses the least and the largest.",
+        "{machine}{pinned}, {nginx}, {wrk}, {h2load}. Medians of {rounds} rounds, in parentheses the least and the largest.",
         machine = machine()?,
         pinned = if site.cores.is_pinned() { " (one core for the server, another for the client)" } else { "" },
         nginx =
             site.nginx_version.as_deref().map_or_else(|| missing() + " nginx", |text| words(text, "nginx version:")),
         wrk = site.wrk_version.as_deref().map_or_else(|| missing() + " wrk", |text| words(text, "")),
+        h2load = site.h2load_version.as_deref().map_or_else(|| missing() + " h2load", |text| words(text, "")),
         rounds = site.options.rounds,
     ))
 }

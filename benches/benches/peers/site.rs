@@ -27,8 +27,8 @@ pub(crate) struct Site {
     pub(crate) nginx_version: Option<String>,
     /// What `wrk -v` says.
     pub(crate) wrk_version: Option<String>,
-    /// Whether HTTP/2 can be loaded.
-    pub(crate) has_h2load: bool,
+    /// What `h2load --version` says.
+    pub(crate) h2load_version: Option<String>,
     /// The large file at each server.
     pub(crate) large: Vec<Target>,
     /// The file of [`SMALL_BYTES`] at each server.
@@ -61,7 +61,7 @@ impl Site {
     pub(crate) fn prepare(options: Options) -> Result<Self> {
         let nginx_version = version("nginx", "-v", "nginx-light", options.arguments.require_peers)?;
         let wrk_version = version("wrk", "-v", "wrk", options.arguments.require_peers)?;
-        let has_h2load = version("h2load", "--version", "nghttp2-client", false)?.is_some();
+        let h2load_version = version("h2load", "--version", "nghttp2-client", false)?;
         // On the disk of the build: the system's directory for temporary files may be in memory.
         let directory = TempDir::with_prefix_in("peers-", env!("CARGO_TARGET_TMPDIR"))?;
         let (www, repo) = (directory.path().join("www"), directory.path().join("repo"));
@@ -92,7 +92,7 @@ impl Site {
             nginx,
             nginx_version,
             wrk_version,
-            has_h2load,
+            h2load_version,
             large,
             small,
             large_path,
