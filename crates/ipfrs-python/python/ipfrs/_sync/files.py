@@ -84,10 +84,10 @@ class FileMethods:
         progress: Progress | None = None,
         **options: Unpack[AddOptions],
     ) -> str:
-        """Adds a directory with everything in it, and pins it. Symlinks are kept as such.
+        """Adds a directory with everything in it, and pins it. Symlinks in it are kept as such.
 
         Args:
-            path: The directory.
+            path: The directory, or a symlink to one.
             hidden: Take files along whose names begin with a dot.
             progress: As for `add`: a callable, or a bar such as tqdm's.
             **options: As for `add`.
