@@ -92,6 +92,15 @@ impl Place {
         let (store, config) = (self.config.store.clone(), self.config.node());
         let opened = Node::open(&self.repo, store, config, HOLDER, &Registry::new()).await;
         opened.map_err(|error| match running_url(&self.repo) {
+            // The store names who has it. To stop that process is no advice for the second run of a cell in a notebook.
+            _ if error.kind() == ErrorKind::Conflict
+                && error.message().contains(&format!("process {} ({HOLDER})", std::process::id())) =>
+            {
+                let repo = self.repo.display();
+                let message =
+                    format!("{repo} is open in this process already: use what has it open, or close that first");
+                Error::new(ErrorKind::Conflict, message).with_source(error)
+            }
             Ok(Some(url)) if error.kind() == ErrorKind::Conflict => {
                 let message = format!("{}; the daemon there may answer: ipfrs.Client({url:?})", error.message());
                 Error::new(ErrorKind::Conflict, message).with_source(error)
@@ -108,9 +117,12 @@ fn closed() -> Error {
 /// The repo at `path`, else that of `IPFRS_PATH`, else `~/.ipfrs`.
 ///
 /// # Errors
-/// For a file, and where there is no home directory.
+/// For a file or an empty path, and where there is no home directory.
 pub(crate) fn repo_at(path: Option<PathBuf>) -> Result<PathBuf> {
     let repo = path.map_or_else(default_repo, Ok)?;
+    if repo.as_os_str().is_empty() {
+        return Err(Error::invalid("the path of the repo is empty: give a directory, or None for the default"));
+    }
     if repo.is_file() {
         let message = format!("{} is a file: give the directory of the repo", repo.display());
         return Err(Error::invalid(message));

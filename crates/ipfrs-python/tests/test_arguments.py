@@ -99,3 +99,9 @@ def test_a_package_that_is_missing_is_named(store: Store, monkeypatch: pytest.Mo
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(ipfrs.MissingPackageError, match="pip install torch"):
         store.load_tensors(model, framework="torch")
+
+
+def test_an_empty_path_is_no_repo() -> None:
+    for make in (ipfrs.Node, ipfrs.AsyncNode, lambda path: ipfrs.Gateway(repo=path).start()):
+        with pytest.raises(ipfrs.InvalidInputError, match="path of the repo is empty: give"):
+            make("")

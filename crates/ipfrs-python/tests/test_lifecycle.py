@@ -62,7 +62,7 @@ def test_a_node_keeps_what_it_was_given(tmp_path: Path) -> None:
 
 
 def test_a_repo_is_open_once(tmp_path: Path) -> None:
-    with ipfrs.Node(tmp_path), pytest.raises(ipfrs.ConflictError, match=str(tmp_path)):
+    with ipfrs.Node(tmp_path), pytest.raises(ipfrs.ConflictError, match=f"{tmp_path} is open in this process"):
         ipfrs.Node(tmp_path)
 
 
