@@ -37,9 +37,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Requests that one HTTP/2 connection may have open.
 const H2_STREAMS: u32 = 256;
-/// Upload bytes that one HTTP/2 stream, and one connection, may send ahead of us.
-const H2_STREAM_WINDOW_BYTES: u32 = 1 << 20;
-const H2_CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// Upload bytes that one HTTP/2 stream may send ahead of us.
+const H2_STREAM_WINDOW_BYTES: u32 = 512 * 1024;
+/// The same of one connection, which is so much more because h2 ends a connection whose frames of DATA that wait to be read
+/// lack more than half of this to 256 bytes each. A client that streams messages of 16 bytes or more faster than they are
+/// answered stays below that, and waits.
+const H2_CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Answer bytes that one HTTP/2 stream buffers for a slow client.
 const H2_SEND_BUFFER_BYTES: usize = 1 << 20;
 /// A client that has been silent for this long is asked whether it is still there.

@@ -1,21 +1,25 @@
 //! `ipfrs.block.v1.BlockService`.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 
-use futures::stream;
+use bytes::BytesMut;
+use futures::stream::{self, StreamExt};
 use ipfrs_proto::block::v1::batch_get_blocks_response::Result as Got;
 use ipfrs_proto::block::v1::put_result::Result as PutOutcome;
 use ipfrs_proto::block::v1::stream_blocks_request::Operation;
 use ipfrs_proto::block::v1::stream_blocks_response::Result as Answer;
 use ipfrs_proto::block::v1::{
     BatchGetBlocksRequest, BatchPutBlocksRequest, DeleteBlockRequest, GetBlockRequest, HasBlockRequest,
-    PutBlockRequest, PutOptions, StreamBlocksRequest,
+    PutBlockRequest, PutOptions, StreamBlocksRequest, StreamBlocksResponse,
 };
-use tokio::sync::mpsc;
+use prost::Message;
+use reqwest::Body;
+use tokio::sync::{mpsc, watch};
 use tonic::{Code, Status};
 
 use super::{ABSENT, assert_failed, block_client, raw, stored, with_options};
-use crate::harness::TestGateway;
+use crate::harness::{TestGateway, client};
 
 fn get(cid: &str) -> GetBlockRequest {
     GetBlockRequest { cid: cid.to_owned() }
@@ -255,6 +259,37 @@ async fn a_client_that_does_not_read_stops_the_reading() {
     while taken < 1_000 {
         taken += usize::from(answers.message().await.unwrap().is_some());
     }
+}
+
+#[tokio::test]
+async fn a_client_that_asks_on_and_does_not_read_waits_and_keeps_its_connection() {
+    const ASKED: usize = 40_000;
+    let gateway = TestGateway::start().await;
+    let operation = Operation::Has(HasBlockRequest { cid: "malformed".to_owned() });
+    let (asked, mut has_asked) = watch::channel(0);
+    // Each in a frame of its own, as clients send them one by one.
+    let messages = stream::iter(0..ASKED).map(move |id| {
+        asked.send_replace(id);
+        let message = StreamBlocksRequest { id: id as u64, operation: Some(operation.clone()) };
+        let mut frame = BytesMut::from(&[0; 5][..]);
+        message.encode(&mut frame).unwrap();
+        let length = u32::try_from(frame.len() - 5).unwrap();
+        frame[1..5].copy_from_slice(&length.to_be_bytes());
+        Ok::<_, Infallible>(frame.freeze())
+    });
+    let http2 = client().http2_prior_knowledge().http2_initial_stream_window_size(16 * 1024).build().unwrap();
+    let url = format!("http://{}/ipfrs.block.v1.BlockService/StreamBlocks", gateway.grpc_address());
+    let call = http2.post(url).header("content-type", "application/grpc").body(Body::wrap_stream(messages));
+    let response = call.send().await.unwrap();
+    // As many as one stream may send ahead.
+    has_asked.wait_for(|id| *id >= 24_000).await.unwrap();
+    let mut bytes = response.bytes().await.unwrap();
+    let mut answered = HashSet::new();
+    while !bytes.is_empty() {
+        let length = u32::from_be_bytes(bytes[1..5].try_into().unwrap()) as usize;
+        answered.insert(StreamBlocksResponse::decode(bytes.split_to(5 + length).slice(5..)).unwrap().id);
+    }
+    assert_eq!(answered.len(), ASKED);
 }
 
 #[tokio::test]
