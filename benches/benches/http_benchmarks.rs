@@ -157,8 +157,8 @@ fn concurrent(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Texts in each content coding at each level, beside what they are without one: `first` is of a text that was never asked
-/// for, `again` of one that was. How much smaller they come to be is printed.
+/// Texts in each content coding at each level, beside what they are without one: `first` is of a text that was never
+/// asked for, `again` of one that was. How much smaller they come to be is printed.
 fn compression(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("compression");
     // As many answers in each sample: each of the first ones has its upload before it.

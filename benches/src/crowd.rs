@@ -53,7 +53,8 @@ impl Crowd {
         Ok(Self { runtime: Builder::new_current_thread().enable_all().build()?, server, streams: Vec::new() })
     }
 
-    /// Opens connections until there are `count`. Each of the new ones sends `request`, whose answer has `length` bytes.
+    /// Opens connections until there are `count`. Each of the new ones sends `request`, whose answer has `length`
+    /// bytes.
     ///
     /// # Errors
     /// The first of a connection.
@@ -84,8 +85,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Sends `request`, whose answer has `length` bytes, on each connection once a second, spread over the second. Closes
-    /// the connections.
+    /// Sends `request`, whose answer has `length` bytes, on each connection once a second, spread over the second.
+    /// Closes the connections.
     pub fn hold(self, request: &[u8], length: u64, seconds: u32) -> Served {
         let Self { runtime, streams, .. } = self;
         let count = u32::try_from(streams.len()).unwrap_or(u32::MAX).max(1);

@@ -1,8 +1,10 @@
 //! What the measurements share: a client that costs next to nothing beside the server it measures, content to serve,
 //! and a gateway to serve it.
 //!
-//! The measurements themselves are the bench targets `http_benchmarks` (the gateway alone, in this process), `peers` (the
-//! gateway beside nginx and dd, each in a process of its own), `grpc` (beside a server of tonic's, and beside HTTP) and `stores` (what depends on how much is stored).
+//! The measurements themselves are bench targets. `peers` (the gateway beside nginx and dd, each in a process of its own),
+//! `grpc` (beside a server of tonic's, and beside HTTP) and `stores` (what depends on how much is stored) have reports.
+//! `http_benchmarks` (the gateway alone, in this process), `store_benchmarks`, `unixfs_benchmarks` and `hash_benchmarks`
+//! compare one version with the next.
 //! docs/PERFORMANCE.md says how to run them.
 
 mod add;

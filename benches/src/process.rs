@@ -105,7 +105,8 @@ pub fn has_ended(child: &mut Child) -> bool {
     false
 }
 
-/// The first line that `program` prints for `flag`. A program that is not there is an error if it is required, else `None`.
+/// The first line that `program` prints for `flag`. A program that is not there is an error if it is required, else
+/// `None`.
 ///
 /// # Errors
 /// When it cannot be run, or is required and not installed.

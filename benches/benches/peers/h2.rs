@@ -73,7 +73,7 @@ fn per_second(url: &str, seconds: u64) -> Result<f64> {
     parse(&text).with_context(|| format!("h2load said: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Of lines like `finished in 3.00s, 51234.67 req/s, 60.34MB/s` and `requests: 9 total, ..., 9 succeeded, 0 failed, ...`.
+/// Of lines like `finished in 3.00s, 51234.67 req/s, 60.34MB/s` and `requests: 9 total, ..., 0 failed, ...`.
 fn parse(text: &str) -> Result<f64> {
     let counted = |line: &str, what: &str| -> Option<f64> {
         let part = text.lines().find(|found| found.starts_with(line))?.split(", ").find(|part| part.ends_with(what))?;

@@ -12,7 +12,8 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FI
   --require-peers   fail where nginx or wrk is not installed (as when CI is set) instead of leaving it out
 
 environment: ROUNDS (5), FILE_MIB (1024), SECONDS (3, of each run of a load generator), CONNECTIONS (10000, that are
-held for ten times as long), PIN (1: a core for the server and another for the client; 0: wherever the system puts them)";
+held for ten times as long), PIN (1: a core for the server and another for the client; 0: wherever the system puts
+them)";
 
 /// The first argument of a child of this program that is to be another one.
 pub(crate) const BECOME: &str = "become";

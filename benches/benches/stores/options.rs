@@ -8,7 +8,8 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench stores [-- [--write F
   --write FILE      also put the figures into FILE, between its markers; relative to the workspace
   --json FILE       and into this one, with what is drawn of them
 
-environment: FILE_MIB (4096), BLOCKS (1000000; 10000000 takes 30 GiB of disk), PACK_MIB (1000, of blocks of 256 KiB), ROUNDS (5)";
+environment: FILE_MIB (4096), BLOCKS (1000000; 10000000 takes 30 GiB of disk), PACK_MIB (1000, of blocks of
+256 KiB), ROUNDS (5)";
 
 /// The size of a run.
 pub(crate) struct Options {
