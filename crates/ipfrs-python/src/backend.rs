@@ -205,8 +205,7 @@ impl Backend {
     }
 
     fn add<'py>(&self, py: Python<'py>, data: &Bound<'py, PyAny>, options: AddOptions) -> PyResult<Bound<'py, PyAny>> {
-        // Held until the end of the call: a daemon may be sent the last of it by another thread, which could only give it
-        // back some time later.
+        // Held until the end of the call: the thread that sends it to a daemon could only give it back some time later.
         let data = Arc::new(Borrowed::readable(data)?);
         self.call(py, |backing| async move {
             if data.len() > SMALL_BYTES {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import gc
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import ipfrs
+from conftest import url_of
 from ipfrs._native import Backend
 
 DATA = bytes(range(256)) * 1_024
@@ -89,6 +91,14 @@ def test_what_a_daemon_was_sent_is_given_back_when_the_call_is_over(client: ipfr
     data = bytearray(DATA)
     for _ in range(50):
         client.add(data, only_hash=True)
+        data.append(1)
+
+
+def test_what_a_daemon_does_not_take_is_given_back_as_well() -> None:
+    data = bytearray(30_000_000)
+    with socket.create_server(("127.0.0.1", 0)) as deaf, ipfrs.Client(url_of(deaf), timeout=0.1) as client:
+        with pytest.raises(TimeoutError):
+            client.add(data)
         data.append(1)
 
 

@@ -5,13 +5,12 @@ use std::collections::HashSet;
 use futures::{StreamExt, stream};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::car::{CarLimits, CarReader};
-use reqwest::Body;
 use serde::Deserialize;
 
 use super::files::CidLink;
 use super::http::{Call, Http};
 use super::patience::Sending;
-use super::upload::watched;
+use super::upload::Outgoing;
 use crate::backing::{Fact, Facts, Pieces, PinEntry};
 
 /// Most bytes that are kept to see the header of a CAR.
@@ -84,10 +83,9 @@ pub(super) async fn import_car(http: &Http, car: Pieces, pin_roots: bool) -> Res
 
 /// Gives the roots that the daemon pins.
 async fn send_car(http: &Http, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
-    let sending = Sending::default();
-    let body = Body::wrap_stream(watched(car, sending.clone()));
+    let (outgoing, sending) = (Outgoing::new(car), Sending::default());
     let call = Call::command("dag/import").with("pin-roots", pin_roots).with_trailers();
-    let call = call.streams("application/vnd.ipld.car", body, sending.clone())?;
+    let call = call.streams("application/vnd.ipld.car", outgoing.body(sending.clone()), sending.clone())?;
     let imported = async {
         let (mut answer, mut roots) = (http.send(call).await?, Vec::new());
         while let Some(Imported { root }) = answer.line().await? {

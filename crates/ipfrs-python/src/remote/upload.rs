@@ -1,10 +1,13 @@
 //! Imports: content on its way to a daemon, and what came of it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
-use futures::stream::{self, Stream, StreamExt};
-use ipfrs_core::{Error, Result};
+use futures::stream::{self, StreamExt};
+use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 use reqwest::Body;
 use serde::Deserialize;
 
@@ -15,21 +18,42 @@ use super::patience::Sending;
 use crate::backing::{AddOptions, Added, Pieces, Progress};
 use crate::tree::{Attributes, Tree, TreeEvent};
 
-/// The same stream, which tells `sending` whose turn it is.
-pub(super) fn watched<S>(pieces: S, sending: Sending) -> impl Stream<Item = Result<Bytes>> + Send + 'static
-where
-    S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
-{
-    let mut pieces = pieces.fuse();
-    stream::poll_fn(move |cx| {
-        let polled = pieces.poll_next_unpin(cx);
-        if polled.is_pending() {
-            sending.is_ours();
-        } else {
-            sending.is_theirs();
-        }
-        polled.map_err(|error| sending.fail(error))
-    })
+/// Content on its way, which is let go of when the call ends: a connection whose other side takes nothing would keep it.
+pub(super) struct Outgoing(Arc<Mutex<Option<Pieces>>>);
+
+impl Outgoing {
+    pub(super) fn new(pieces: Pieces) -> Self {
+        Self(Arc::new(Mutex::new(Some(pieces.fuse().boxed()))))
+    }
+
+    /// The body of a request, which tells `sending` whose turn it is.
+    pub(super) fn body(&self, sending: Sending) -> Body {
+        let pieces = Arc::clone(&self.0);
+        Body::wrap_stream(stream::poll_fn(move |cx| {
+            let mut pieces = pieces.lock();
+            // An end would make the daemon take what it has for everything.
+            let Some(left) = pieces.as_mut() else { return Poll::Ready(Some(Err(given_up()))) };
+            let polled = left.poll_next_unpin(cx);
+            if polled.is_pending() {
+                sending.is_ours();
+            } else {
+                sending.is_theirs();
+            }
+            polled.map_err(|error| sending.fail(error))
+        }))
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        // Not with the lock held: what the pieces are of may have to wait for Python.
+        let pieces = self.0.lock().take();
+        drop(pieces);
+    }
+}
+
+fn given_up() -> Error {
+    Error::new(ErrorKind::Unavailable, "the call was given up")
 }
 
 /// What a file is sent as.
@@ -113,9 +137,9 @@ struct Line {
 
 /// Sends `body` to be imported.
 async fn send(http: &Http, options: &AddOptions, media_type: &str, body: Pieces) -> Result<Added> {
-    let sending = Sending::default();
+    let (outgoing, sending) = (Outgoing::new(body), Sending::default());
     let call = query(Call::command("add"), options).with_trailers();
-    let call = call.streams(media_type, Body::wrap_stream(watched(body, sending.clone())), sending.clone())?;
+    let call = call.streams(media_type, outgoing.body(sending.clone()), sending.clone())?;
     let last = async { http.send(call).await?.last_line::<Line>().await };
     let last = last.await.map_err(|e| sending.explain(e))?;
     let added = last.and_then(|line| Some(Added { cid: line.hash, size: line.size.parse().ok()? }));
