@@ -196,9 +196,9 @@ pub fn bytes_of(dtype: Dtype, shape: &[u64]) -> Result<u64> {
     if shape.len() > MAX_RANK {
         return Err(Error::invalid(format!("a shape of {} dimensions is over the limit of {MAX_RANK}", shape.len())));
     }
-    // A dimension of 0 makes all of it empty, however large the others are.
-    let elements =
-        if shape.contains(&0) { Some(0) } else { shape.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim)) };
+    // From the outermost dimension on, as the reference of safetensors counts: what overflows before a dimension of 0 comes is
+    // no shape there.
+    let elements = shape.iter().try_fold(1_u64, |all, dim| all.checked_mul(*dim));
     let elements = elements.ok_or_else(|| invalid(String::from("it has more elements than 64 bits count")))?;
     dtype.bytes_of(elements).ok_or_else(|| {
         invalid(format!("{elements} elements of {} bits are no whole number of bytes, or more than 2^64", dtype.bits()))

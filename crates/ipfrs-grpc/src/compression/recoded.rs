@@ -18,7 +18,8 @@ use super::{Coding, Unreadable};
 use crate::error;
 use crate::spliced::{GATHERED_BYTES, PREFIX_BYTES};
 
-/// Before a message that is compressed, and before one that is not. Others mean nothing, which the reader of messages says.
+/// Before a message that is compressed, and before one that is not. Others mean nothing, and the reader of messages says
+/// so.
 const COMPRESSED: u8 = 1;
 const PLAIN: u8 = 0;
 
