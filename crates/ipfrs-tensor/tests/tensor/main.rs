@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use ipfrs_core::ErrorKind;
 use ipfrs_tensor::{
-    Catalogue, Dtype, Header, Order, PREFIX_BYTES, Plan, Run, Slice, TensorFormat, safetensors_head, tensor_bytes,
+    Catalogue, Dtype, Header, Order, PREFIX_BYTES, Plan, Slice, TensorFormat, safetensors_head, tensor_bytes,
 };
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
