@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import io
 import pickle
 from collections.abc import Callable
@@ -193,3 +194,9 @@ def test_each_kind_is_a_built_in_too_and_survives_pickling(kind: str) -> None:
 def test_all_names_can_be_imported_without_hiding_built_in_ones() -> None:
     assert not set(ipfrs.__all__) & set(dir(builtins)) - {"__doc__", "__name__"}
     assert set(BUILT_IN) == set(ipfrs.errors.BY_KIND)
+
+
+def test_errors_of_files_have_the_numbers_that_programs_look_for() -> None:
+    for error, number in ((ipfrs.NoSpaceError, errno.ENOSPC), (ipfrs.FileNotFoundError, errno.ENOENT)):
+        for made in (error("full"), pickle.loads(pickle.dumps(error("full")))):
+            assert made.errno == number and str(made) == "full"

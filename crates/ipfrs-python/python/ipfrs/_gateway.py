@@ -92,7 +92,10 @@ class Gateway:
         return self
 
     def stop(self) -> None:
-        """Ends it: running transfers may end first, then the repo is given back. Stopping twice is no error.
+        """Ends it, and gives the repo back. Stopping twice is no error.
+
+        Running transfers may end first, for ``server.shutdown_grace_seconds`` (30) at most: one that is left half-way,
+        such as an iterator of `chunks` that nobody asks for more, takes all of them.
 
         Example:
             >>> gateway = ipfrs.Gateway(repo="served").start()

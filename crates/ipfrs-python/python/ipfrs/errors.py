@@ -40,6 +40,7 @@ Example:
 from __future__ import annotations
 
 import builtins
+import errno as _errno
 
 __all__ = [
     "ClosedError",
@@ -87,6 +88,7 @@ class FileNotFoundError(IpfrsError, builtins.FileNotFoundError):
     """A file of this machine is not there."""
 
     kind = "file_not_found"
+    errno = _errno.ENOENT
 
 
 class UnresolvableError(IpfrsError, LookupError):
@@ -175,6 +177,7 @@ class NoSpaceError(IpfrsError, OSError):
     """The disk is full."""
 
     kind = "no_space"
+    errno = _errno.ENOSPC
 
 
 class InternalError(IpfrsError, OSError):
