@@ -18,6 +18,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Servers close connections that are idle for longer: ours does after 30 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long the system waits for the other side to take what it was sent, at least and at most.
+const TAKING_TIMEOUT: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(24 * 3_600));
+
 /// Most bytes of a URL that servers take: 65,534 in all.
 const MAX_URL_BYTES: usize = 64_000;
 
@@ -128,10 +131,13 @@ impl Http {
                 "{shown}: there is a token and a user in the URL: leave one of them out"
             )));
         }
+        let patience = Patience::of_seconds(timeout)?;
         let mut client = Client::builder()
             .user_agent(concat!("ipfrs-python/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
+            // Else it gives up after 30 s, however patient the user is.
+            .tcp_user_timeout(patience.longest().map(|longest| longest.clamp(TAKING_TIMEOUT.0, TAKING_TIMEOUT.1)))
             .redirect(redirect::Policy::none())
             .http1_only();
         if is_here(&base) {
@@ -145,13 +151,7 @@ impl Http {
             client = client.default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer(token)?)]));
         }
         let client = client.build().map_err(|e| Error::internal("a client could not be made").with_source(e))?;
-        Ok(Self {
-            client,
-            base,
-            shown: shown.into(),
-            patience: Patience::of_seconds(timeout)?,
-            streams: Arc::default(),
-        })
+        Ok(Self { client, base, shown: shown.into(), patience, streams: Arc::default() })
     }
 
     /// Lets go of answers that nobody is reading.

@@ -78,6 +78,11 @@ impl Patience {
         }
     }
 
+    /// The longest time, where there is a limit.
+    pub(super) fn longest(self) -> Option<Duration> {
+        self.0
+    }
+
     /// Waits for `answer`, which is not late while the body is on its way.
     pub(super) async fn wait<F: Future>(self, url: &str, sending: Option<&Sending>, answer: F) -> Result<F::Output> {
         let Some(longest) = self.0 else { return Ok(answer.await) };
