@@ -14,7 +14,7 @@ use futures::Stream;
 use ipfrs_core::{Error, Result};
 use tokio::sync::mpsc;
 
-use crate::backing::Progress;
+use crate::backing::{AddOptions, Progress};
 
 /// Bytes that are read ahead: a piece, and how many of them.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -59,9 +59,13 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Starts to read what is at `path`. Names that begin with a dot are left out of directories unless `hidden`. With
-    /// `progress`, it is told how many bytes of files there are. To be called within the runtime.
-    pub(crate) fn read(path: PathBuf, hidden: bool, progress: Option<Progress>) -> Self {
+    /// Starts to read what is at `path`, which is called as `options` say, or else by its last part. Names that begin with
+    /// a dot are left out of directories unless `options.hidden`. With `progress`, it is told how many bytes of files there
+    /// are. To be called within the runtime.
+    pub(crate) fn read(path: PathBuf, options: &AddOptions, progress: Option<Progress>) -> Self {
+        let hidden = options.hidden;
+        // Without a directory to be in, a name is nowhere.
+        let name = Some(options.name.clone()).filter(|name| options.wrap_with_directory && !name.is_empty());
         let (sender, events) = mpsc::channel(PIECES_AHEAD);
         if let Some(progress) = progress {
             let path = path.clone();
@@ -70,7 +74,7 @@ impl Tree {
         }
         tokio::task::spawn_blocking(move || {
             let walk = Walk { sender, hidden };
-            if let Err(Stop::Failed(error)) = walk.start(&path) {
+            if let Err(Stop::Failed(error)) = walk.start(&path, name) {
                 let _ = walk.sender.blocking_send(Err(error));
             }
         });
@@ -131,7 +135,10 @@ struct Walk {
 }
 
 impl Walk {
-    fn start(&self, path: &Path) -> Result<(), Stop> {
+    fn start(&self, path: &Path, name: Option<String>) -> Result<(), Stop> {
+        if let Some(name) = name {
+            return self.entry(path, name, 0);
+        }
         // "." and ".." have no name of their own.
         let resolved = match path.file_name() {
             Some(_) => path.to_owned(),

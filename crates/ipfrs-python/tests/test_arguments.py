@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import mmap
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,29 @@ def test_an_empty_path_is_no_repo() -> None:
     for make in (ipfrs.Node, ipfrs.AsyncNode, lambda path: ipfrs.Gateway(repo=path).start()):
         with pytest.raises(ipfrs.InvalidInputError, match="path of the repo is empty: give"):
             make("")
+
+
+def test_what_is_at_a_path_is_called_as_one_says(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "leaf").write_bytes(b"leaf")
+    tree = tmp_path / "tree"
+    cases: list[tuple[Any, Path, str]] = [(store.add, tree / "leaf", ""), (store.add_dir, tree, "/leaf")]
+    for add, path, inside in cases:
+        for options, name in (({}, path.name), ({"name": "other ü"}, "other ü")):
+            folder = add(path, wrap=True, **options)
+            assert [entry.name for entry in store.ls(folder)] == [name]
+            assert store.cat(f"{folder}/{name}{inside}") == b"leaf"
+        assert add(path, name="other") == add(path)
+
+
+def test_a_file_that_takes_nothing_is_an_error_and_no_loop(store: Store) -> None:
+    class Full(io.RawIOBase):
+        given: int | None = 0
+
+        def write(self, data: object, /) -> int | None:
+            return self.given
+
+    cid, full = store.add(b"content"), Full()
+    for full.given in (0, None):
+        with pytest.raises(BlockingIOError, match="takes nothing now"):
+            store.export_car(cid, full)

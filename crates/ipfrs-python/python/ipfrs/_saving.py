@@ -8,6 +8,7 @@ so no name can lead outside.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import secrets
 import shutil
@@ -194,6 +195,8 @@ def _new_file(path: str) -> Any:
 def _write(file: Any, piece: memoryview) -> None:
     while piece.nbytes:
         count = file.write(piece)
+        if count == 0 or (count is None and isinstance(file, io.RawIOBase)):
+            raise BlockingIOError(errno.EAGAIN, "the file takes nothing now: open it blocking")
         # Raw files may take a part of it, and tell how much; others take all, and need not tell.
         if not isinstance(count, int) or count >= piece.nbytes:
             return

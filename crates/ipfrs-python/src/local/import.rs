@@ -65,7 +65,7 @@ pub(super) async fn add_path(
     progress: Option<Progress>,
 ) -> Result<Added> {
     let mut session = node.add(options.for_node()?).await?;
-    let mut tree = Tree::read(path, options.hidden, progress.clone());
+    let mut tree = Tree::read(path, options, progress.clone());
     let (mut files, mut latest) = (0, None);
     while let Some(event) = tree.next().await.transpose()? {
         match event {

@@ -81,7 +81,7 @@ pub(super) async fn add_path(
 ) -> Result<Added> {
     let form = Form::new();
     let media_type = form.content_type();
-    let walk = Walk { tree: Some(Tree::read(path, options.hidden, progress.clone())), form, progress };
+    let walk = Walk { tree: Some(Tree::read(path, options, progress.clone())), form, progress };
     let body = stream::try_unfold(walk, async |mut walk| Ok(walk.next().await?.map(|piece| (piece, walk))));
     send(http, options, &media_type, body.boxed()).await
 }
