@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use ipfrs_core::{Error, Result};
 use ipfrs_interface::{Config, Gateway as Daemon, Settings, Sources};
@@ -17,10 +17,10 @@ use crate::local::repo_at;
 use crate::run::{breathe, wait};
 use crate::runtime::{Kept, is_forked, runtime};
 
-/// Those that are to be stopped when the interpreter ends.
-static STARTED: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
+/// Those that have not ended, which the end of the interpreter waits for.
+static STARTED: Mutex<Vec<Arc<Running>>> = Mutex::new(Vec::new());
 
-/// A daemon that was started. It ends with this object at the latest, which waits for that.
+/// A daemon that was started. It is asked to end with this object at the latest.
 #[pyclass(frozen, module = "ipfrs._native")]
 pub(crate) struct Gateway {
     running: Kept<Running>,
@@ -121,17 +121,14 @@ impl Drop for Gateway {
         if is_forked() {
             return;
         }
-        let running = self.running.share();
-        if running.is_running() {
-            // Whoever lets go of it may open the repo next.
-            Python::attach(|py| py.detach(|| running.stop_now()));
-        }
+        // Not waited for: whoever collects it may be any thread, and the one whose transfer it would wait for.
+        self.running.share().stopping.cancel();
     }
 }
 
 /// Stops all that run, at the end of the interpreter.
 pub(crate) fn stop_all(py: Python<'_>) {
-    let running: Vec<_> = STARTED.lock().drain(..).filter_map(|running| running.upgrade()).collect();
+    let running = std::mem::take(&mut *STARTED.lock());
     for running in &running {
         running.stopping.cancel();
     }
@@ -150,8 +147,8 @@ async fn start(repo: Option<PathBuf>, file: Option<PathBuf>, config: Option<Stri
     let urls = daemon.urls();
     let running = Running::keep(daemon)?;
     let mut started = STARTED.lock();
-    started.retain(|running| running.strong_count() > 0);
-    started.push(Arc::downgrade(&running));
+    started.retain(|running| running.is_running());
+    started.push(Arc::clone(&running));
     let repo = std::fs::canonicalize(&repo).unwrap_or(repo).display().to_string();
     Ok(Gateway { running: Kept::new(running), urls, grpc_addresses, repo })
 }

@@ -133,10 +133,22 @@ def test_a_gateway_that_was_stopped_by_a_request_does_not_run(tmp_path: Path) ->
         assert node.stats()["blocks"] == 0
 
 
-def test_a_gateway_that_is_let_go_gives_its_repo_back(tmp_path: Path) -> None:
+def test_a_gateway_that_is_let_go_ends_without_anybody_waiting(tmp_path: Path) -> None:
+    size = 16 * 1024 * 1024
     gateway = ipfrs.Gateway(repo=tmp_path).start()
-    with pytest.warns(ResourceWarning, match="stop"):
-        del gateway
+    with gateway.client() as client:
+        pieces = client.chunks(client.add(bytes(size)))
+        received = len(next(pieces))
+        # Waiting here would be waiting for what comes next.
+        with pytest.warns(ResourceWarning, match="stop"):
+            del gateway
+        assert received + sum(map(len, pieces)) == size
+
+
+def test_the_end_of_the_interpreter_waits_for_a_gateway_that_was_let_go(tmp_path: Path) -> None:
+    code = "import ipfrs, sys; gateway = ipfrs.Gateway(repo=sys.argv[1]).start(); del gateway"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], check=True, timeout=60)
+    assert not (tmp_path / "api").exists()
     with ipfrs.Node(tmp_path) as node:
         assert node.stats()["blocks"] == 0
 
