@@ -1,10 +1,10 @@
 //! Files and directory trees of the machine, read ahead of whoever imports them, in the order in which Kubo adds them.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -172,9 +172,11 @@ impl Walk {
             return Ok(());
         }
         if kind.is_file() {
-            let file = File::open(path).map_err(|e| unreadable(path, e))?;
-            self.send(TreeEvent::File { path: name, attributes })?;
-            return self.content(path, file);
+            let (file, metadata) = open(path, depth).map_err(|e| unreadable(path, e))?;
+            if metadata.is_file() {
+                self.send(TreeEvent::File { path: name, attributes: self::attributes(&metadata) })?;
+                return self.content(path, file);
+            }
         }
         let message = format!(
             "{} is neither a file nor a directory nor a symlink: move it away, or add the others by name",
@@ -205,6 +207,15 @@ impl Walk {
 /// A symlink is what it is, unless it is what was asked for: whoever names it means what it leads to.
 fn metadata(path: &Path, depth: usize) -> io::Result<Metadata> {
     if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) }
+}
+
+/// Opens what was a file when it was looked at, and says what it is now: a symlink that has come there is not followed, and
+/// a pipe is not waited for.
+fn open(path: &Path, depth: usize) -> io::Result<(File, Metadata)> {
+    let unfollowed = if depth == 0 { 0 } else { libc::O_NOFOLLOW };
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | unfollowed).open(path)?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
 }
 
 fn unreadable(path: &Path, error: io::Error) -> Error {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import io
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,9 @@ def test_files_and_directories_are_told_apart(store: Store, tmp_path: Path) -> N
     (tmp_path / "file").write_bytes(b"hello")
     with pytest.raises(IsADirectoryError, match="add_dir"):
         store.add(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ipfrs.InvalidInputError, match="pipe, a socket or a device: open it"):
+        store.add(tmp_path / "pipe")
     with pytest.raises(NotADirectoryError, match="use add"):
         store.add_dir(tmp_path / "file")
     for missing in (tmp_path / "missing", "a text that is no file", "x" * 10_000):

@@ -90,6 +90,8 @@ def _check_file(path: str) -> None:
         ) from None
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "is a directory: use add_dir", path)
+    if not stat.S_ISREG(mode):
+        raise errors.InvalidInputError(f"{path} is a pipe, a socket or a device: open it with mode 'rb', and add that")
 
 
 def _check_directory(path: str) -> None:
