@@ -59,6 +59,12 @@ mod native {
         note_fork();
     }
 
+    /// Raises `ForkedError` where `refuse_forked` was called.
+    #[pyfunction]
+    fn check_fork(py: Python<'_>) -> PyResult<()> {
+        if is_forked() { Err(Failure::Forked.into_exception(py)) } else { Ok(()) }
+    }
+
     /// Closes what is still open.
     fn close_all(py: Python<'_>) -> PyResult<()> {
         if is_forked() {

@@ -143,34 +143,40 @@ except KeyboardInterrupt:
 
 
 FORKING = """
-import os, sys, warnings, ipfrs
+import asyncio, os, sys, warnings, ipfrs
 warnings.simplefilter("ignore")
-node = ipfrs.Node(sys.argv[1])
+warnings.simplefilter("always", ResourceWarning)
+node, anode = ipfrs.Node(sys.argv[1]), ipfrs.AsyncNode(sys.argv[1] + "3")
+gateway = ipfrs.Gateway(repo=sys.argv[1] + "4")
 client = ipfrs.Client(sys.argv[2])
 cid = node.add(b"hello")
 client.add(b"hello")
+# As if another thread was just starting it.
+gateway._turn.acquire()
 child = os.fork()
 if child == 0:
-    for call in (lambda: node.cat(cid), lambda: client.cat(cid), lambda: ipfrs.Node(sys.argv[1] + "2"), node.close):
+    calls = [lambda: node.cat(cid), lambda: client.cat(cid), lambda: ipfrs.Node(sys.argv[1] + "2"), node.close]
+    for call in (*calls, gateway.start, gateway.stop):
         try:
             call()
         except ipfrs.ForkedError as error:
             assert "spawn" in str(error), error
         else:
             os._exit(1)
-    del node, client
+    del call, calls, node, anode, client
     os._exit(0)
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status
 assert node.cat(cid) == b"hello" and client.cat(cid) == b"hello"
 node.close()
 client.close()
+asyncio.run(anode.close())
 """
 
 
 def test_a_forked_process_is_refused_and_harms_nobody(tmp_path: Path, url: str) -> None:
-    done = run(FORKING, tmp_path, url)
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    done = run(FORKING, tmp_path / "repo", url)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_client_works_in_a_spawned_process(url: str) -> None:

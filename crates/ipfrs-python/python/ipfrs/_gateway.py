@@ -86,7 +86,7 @@ class Gateway:
             'http://127.0.0.1:...'
             >>> gateway.stop()
         """
-        with self._turn:
+        with self._exclusive():
             if not self.running:
                 self._native = _native.Gateway.start(self._repo, self._file, self._config)
         return self
@@ -95,7 +95,8 @@ class Gateway:
         """Ends it, and gives the repo back. Stopping twice is no error.
 
         Running transfers may end first, for ``server.shutdown_grace_seconds`` (30) at most: one that is left half-way,
-        such as an iterator of `chunks` that nobody asks for more, takes all of them.
+        such as an iterator of `chunks` that nobody asks for more, takes all of them. A gateway that is let go of without
+        this is asked to end, and only the end of the interpreter waits until it has.
 
         Example:
             >>> gateway = ipfrs.Gateway(repo="served").start()
@@ -103,7 +104,7 @@ class Gateway:
             >>> gateway.running
             False
         """
-        with self._turn:
+        with self._exclusive():
             if self._native is not None:
                 self._native.stop()
 
@@ -194,6 +195,11 @@ class Gateway:
             b'hello'
         """
         return AsyncClient(self.url, token, timeout=timeout)
+
+    def _exclusive(self) -> threading.Lock:
+        """The lock, unless a thread of the parent may have it: then nobody gives it back."""
+        _native.check_fork()
+        return self._turn
 
     def _started(self) -> _native.Gateway:
         if self._native is None or not self._native.running:
