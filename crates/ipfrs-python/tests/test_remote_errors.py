@@ -371,6 +371,20 @@ def test_a_file_that_cannot_be_read_ends_the_upload_with_its_reason(client: ipfr
     assert client.pins() == before
 
 
+def test_a_listing_is_bounded() -> None:
+    def send_too_much(handler: Handler, _: bytes) -> None:
+        handler.send_response(200)
+        handler.send_header("X-Content-Length", str(2**31))
+        handler.end_headers()
+        handler.wfile.write(b'{"Objects":[],"Cid":"%b"}\n' % HELLO.encode())
+        handler.close_connection = True
+
+    with scripted(send_too_much) as (url, _), ipfrs.Client(url) as client:
+        for ask in (lambda: client.ls(HELLO), client.pins):
+            with pytest.raises(ipfrs.TooLargeError, match="listing of more than"):
+                ask()
+
+
 def test_closing_a_client_ends_answers_that_nobody_reads_any_more() -> None:
     gone = threading.Event()
 

@@ -18,6 +18,9 @@ use super::patience::{Patience, Sending};
 /// Most bytes of a line, and of a document.
 const MAX_WHOLE_BYTES: usize = 64 * 1024 * 1024;
 
+/// Most bytes of a listing, all of which is kept.
+const MAX_LISTING_BYTES: u64 = 1 << 30;
+
 /// Most bytes of a failure that are read.
 const MAX_FAILURE_BYTES: usize = 64 * 1024;
 
@@ -179,6 +182,16 @@ impl Answer {
                 }
             }
         }
+    }
+
+    /// The same of a listing, whose bytes are bounded: whoever asks keeps all of its lines.
+    pub(super) async fn entry<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let entry = self.line().await?;
+        if self.expected.unwrap_or(0).max(self.seen) > MAX_LISTING_BYTES {
+            let message = format!("{} sends a listing of more than {MAX_LISTING_BYTES} bytes", self.url);
+            return Err(Error::too_large(format!("{message}, the most that is kept: ask for less, or another daemon")));
+        }
+        Ok(entry)
     }
 
     /// The JSON value of its last line, where there is any. The others are read as well, so that none of them is a failure.

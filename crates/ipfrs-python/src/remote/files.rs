@@ -44,7 +44,7 @@ struct Link {
 pub(super) async fn list(http: &Http, path: &str) -> Result<Vec<Entry>> {
     let call = Call::question("ls").with("arg", path).with("stream", true).with_trailers();
     let (mut answer, mut entries) = (http.send(call).await?, Vec::new());
-    while let Some(Objects { objects }) = answer.line().await? {
+    while let Some(Objects { objects }) = answer.entry().await? {
         entries.extend(objects.into_iter().flat_map(|object| object.links).map(|link| Entry {
             name: link.name,
             cid: link.hash,

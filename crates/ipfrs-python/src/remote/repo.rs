@@ -47,7 +47,7 @@ pub(super) async fn pins(http: &Http) -> Result<Vec<PinEntry>> {
     for kind in ["recursive", "direct"] {
         let call = Call::question("pin/ls").with("type", kind).with("names", true).with("stream", true);
         let mut answer = http.send(call.with_trailers()).await?;
-        while let Some(PinLine { cid, name }) = answer.line().await? {
+        while let Some(PinLine { cid, name }) = answer.entry().await? {
             pins.push(PinEntry { cid, kind, name });
         }
     }
