@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 
 use ipfrs_core::{Error, Result};
 use ipfrs_interface::{Config, Gateway as Daemon, Settings, Sources};

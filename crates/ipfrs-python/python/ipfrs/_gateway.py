@@ -95,8 +95,8 @@ class Gateway:
         """Ends it, and gives the repo back. Stopping twice is no error.
 
         Running transfers may end first, for ``server.shutdown_grace_seconds`` (30) at most: one that is left half-way,
-        such as an iterator of `chunks` that nobody asks for more, takes all of them. A gateway that is let go of without
-        this is asked to end, and only the end of the interpreter waits until it has.
+        such as an iterator of `chunks` that nobody asks for more, takes all of them. A gateway that is let go of
+        without this is asked to end, and only the end of the interpreter waits until it has.
 
         Example:
             >>> gateway = ipfrs.Gateway(repo="served").start()

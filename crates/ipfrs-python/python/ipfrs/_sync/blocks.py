@@ -56,7 +56,9 @@ class BlockMethods:
         Args:
             blocks: Each as for `put`; together at most ``batch.max_batch_size`` (1,000) blocks and
                 ``batch.max_batch_bytes`` (64 MiB), which the configuration may change.
-            codec, hash, pin: As for `put`.
+            codec, hash: As for `put`.
+            pin: Pin them once all of them are stored. That is a step of its own: where it fails, they are stored,
+                and some of them pinned or none. Putting them again does the rest.
 
         Returns:
             Their content IDs, in the same order.
@@ -64,6 +66,8 @@ class BlockMethods:
         Raises:
             TypeError, InvalidInputError, UnsupportedError, TooLargeError: As for `put`, or there are
                 too many; nothing was stored.
+            NotFoundError, InvalidInputError: With `pin`, a block that one of them links to is not here, or one is
+                not what its codec says; all of them are stored.
 
         Example:
             >>> len(node.put_many([b"one", b"two", b"three"]))
