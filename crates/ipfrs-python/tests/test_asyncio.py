@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import socket
 import threading
 import warnings
 from collections.abc import AsyncIterator, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +18,7 @@ import pytest
 
 import ipfrs
 from conftest import url_of
+from ipfrs import _saving
 
 T = TypeVar("T")
 
@@ -222,6 +225,44 @@ def test_a_cancelled_save_leaves_nothing_behind(tmp_path: Path) -> None:
             assert list((tmp_path / "out").iterdir()) == []
 
     run(main())
+
+
+def test_a_save_is_cleared_away_off_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    removing: list[threading.Thread] = []
+    remove = shutil.rmtree
+
+    def noted(*arguments: Any, **options: Any) -> None:
+        removing.append(threading.current_thread())
+        remove(*arguments, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", noted)
+    out = tmp_path / "out"
+    out.mkdir()
+
+    async def main() -> None:
+        async with ipfrs.AsyncNode(tmp_path / "repo") as node:
+            cid = await node.add(b"hello")
+            await node.save(cid, out / "file")
+            await node.export_car(cid, out / "car")
+            (out / cid).mkdir()
+            with pytest.raises(FileExistsError):
+                await node.save(cid, out)
+
+    run(main())
+    assert len(removing) == 3 and threading.main_thread() not in removing
+    assert len(list(out.iterdir())) == 3
+
+
+def test_a_save_whose_event_loop_has_ended_is_cleared_away(tmp_path: Path) -> None:
+    def built(root: str) -> Any:
+        yield partial(Path(root).write_bytes, b"half")
+
+    steps = _saving._staged(str(tmp_path / "file"), True, built)
+    step = next(steps)
+    steps.send(step())()
+    assert len(list(tmp_path.iterdir())) == 1
+    steps.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_download_that_is_left_can_be_left(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._progress import Told
 from .errors import InvalidInputError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ._native import Backend
     from ._steps import Steps
     from ._values import Progress
+
+_T = TypeVar("_T")
 
 _MAX_DEPTH = 128
 """Directories within directories that are followed."""
@@ -36,18 +38,15 @@ def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> St
     if kind == "node":
         raise InvalidInputError(f"{path} is no file and no directory: save its block with get, or all with export_car")
     target: str = yield partial(_target, path, os.fsdecode(dest))
-    directory = _stage(target)
-    try:
-        root = yield partial(_begin, directory, target, kind == "file")
+
+    def built(root: str) -> Steps[str]:
         if kind == "directory":
             yield from _tree(native, cid, root, told)
         else:
             yield from _leaf(native, cid, kind, root, told, size)
-        yield partial(os.replace, root, target)
-    finally:
-        # What cannot be removed is no reason to fail what was done.
-        shutil.rmtree(directory, ignore_errors=True)
-    return target
+        return target
+
+    return (yield from _staged(target, kind == "file", built))
 
 
 def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
@@ -55,16 +54,32 @@ def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
     chunks = yield native.export_car(path)
     if hasattr(dest, "write"):
         return (yield from _written(chunks, dest, Told(None), None))
-    target = os.fsdecode(dest)
-    directory = _stage(target)
-    try:
-        root = yield partial(_begin, directory, target, True)
+
+    def built(root: str) -> Steps[int]:
         with (yield partial(open, root, "xb")) as file:
-            count = yield from _written(chunks, file, Told(None), None)
+            return (yield from _written(chunks, file, Told(None), None))
+
+    return (yield from _staged(os.fsdecode(dest), True, built))
+
+
+def _staged(target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> Steps[_T]:
+    """Has something built in a directory of its own, and moves it to the target; gives what building it led to."""
+    directory = _stage(target)
+    # What cannot be removed is no reason to fail what was done.
+    remove = partial(shutil.rmtree, directory, ignore_errors=True)
+    try:
+        root = yield partial(_begin, directory, target, is_file)
+        done = yield from built(root)
         yield partial(os.replace, root, target)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    return count
+    except GeneratorExit:
+        # The event loop has ended: nobody takes a step any more.
+        remove()
+        raise
+    except BaseException:
+        yield remove
+        raise
+    yield remove
+    return done
 
 
 def _target(path: str, dest: str) -> str:
