@@ -153,9 +153,11 @@ fn target(args: &TensorGetArgs) -> Result<PathBuf> {
         Some(output) => return Ok(output.clone()),
     };
     let name = match args.names.as_slice() {
-        [name] if !name.is_empty() => name.replace('/', "_"),
-        _ => args.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default().to_owned(),
+        [name] if !name.is_empty() => name,
+        _ => args.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default(),
     };
+    // Strangers chose it: control characters could drive the terminals that list the file.
+    let name = name.replace(|c: char| c == '/' || c.is_control(), "_");
     let extension = match args.format.as_str() {
         "raw" => "bin",
         "arrow" => "arrows",

@@ -84,6 +84,7 @@ fn names_of_any_length_leave_the_table_in_line_and_files_keep_their_extension() 
     }
     assert_eq!(place.ok(&["tensor", "get", &path, "--format=safetensors", "-o", "."]), "saved ./m.safetensors");
     assert_eq!(place.ok(&["tensor", "get", &path, "short", "--format=npy"]), "saved short.npy (U8 [1])");
+    assert!(place.ok(&["tensor", "get", &path, "a\u{1b}[1m"]).starts_with("saved a_[1m.bin "));
 
     place.write("f.npy", &by_columns());
     let array = place.ok(&["add", "-Q", "f.npy"]);
