@@ -32,8 +32,8 @@ class AsyncBlockMethods:
     async def put_many(
         self, blocks: Iterable[BytesLike], *, codec: str = "raw", hash: str = "sha2-256", pin: bool = False
     ) -> list[str]:
-        """Stores blocks with one call, all of them or none, as :meth:`Node.put_many`. Pinning them is a step of its own,
-        which comes after that.
+        """Stores blocks with one call, all of them or none, as :meth:`Node.put_many`. Pinning them is a step of its
+        own, which comes after that.
 
         Example:
             >>> len(await anode.put_many([b"one", b"two"]))
