@@ -33,7 +33,7 @@ class FileMethods:
 
                 * anything with the buffer protocol: bytes, bytearray, memoryview, mmap, a NumPy
                   array (its elements in row-major order);
-                * the path of a file, as str or ``os.PathLike``;
+                * the path of a file, or of a symlink to one, as str or ``os.PathLike``;
                 * a binary file object, which is read to its end;
                 * an iterable of bytes-like pieces.
 
@@ -60,7 +60,8 @@ class FileMethods:
             TypeError: `source` is none of these, is open in text mode, or there is no such option.
             FileNotFoundError: There is no file of this name. A text is added by its bytes.
             IsADirectoryError: It is a directory: use `add_dir`.
-            InvalidInputError, UnsupportedError: An option has a value that is not possible.
+            InvalidInputError, UnsupportedError: An option has a value that is not possible; or the path is
+                that of a pipe, a socket or a device: open it, and add the file object.
             NoSpaceError: The disk is full.
 
         Example:
