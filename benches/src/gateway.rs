@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use ipfrs_interface::Config;
+use ipfrs_interface::{Config, runtime_builder};
 use tempfile::TempDir;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 /// The default configuration on a free port, with `workers` threads that serve requests (`None`: one per core).
 #[must_use]
@@ -45,8 +45,7 @@ impl Gateway {
     /// As [`Self::start`].
     pub fn start_with(directory: &Path, config: &Config) -> Result<Self> {
         let repo = TempDir::new_in(directory).context("the repo could not be made")?;
-        let runtime =
-            Builder::new_multi_thread().worker_threads(config.server.worker_threads()).enable_all().build()?;
+        let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
         let gateway = runtime.block_on(ipfrs_interface::Gateway::bind(config, repo.path()))?;
         let address = *gateway.addresses().first().context("the gateway listens nowhere")?;
         Ok(Self { address, gateway, runtime, _repo: repo })

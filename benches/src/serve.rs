@@ -9,8 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ipfrs_interface::Gateway;
-use tokio::runtime::Builder;
+use ipfrs_interface::{Gateway, runtime_builder};
 
 use crate::process::has_ended;
 
@@ -116,7 +115,7 @@ pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let workers = arguments.next().map(|workers| workers.parse()).transpose().context("workers are a number")?;
     let config = crate::config(workers);
     config.log.start()?;
-    let runtime = Builder::new_multi_thread().worker_threads(config.server.worker_threads()).enable_all().build()?;
+    let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
     let served = runtime.block_on(async {
         let mut gateway = Gateway::bind(&config, &repo).await?;
         let address = gateway.addresses().first().context("the gateway listens nowhere")?;

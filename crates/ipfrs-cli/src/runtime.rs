@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use ipfrs_interface::ServerConfig;
-use tokio::runtime::Builder;
+use ipfrs_interface::{ServerConfig, runtime_builder};
 
 /// How long threads that read or write files may take to notice that the command has ended.
 const STRAGGLERS: Duration = Duration::from_millis(200);
@@ -24,10 +23,9 @@ impl std::error::Error for Interrupted {}
 
 /// Runs `command` on `server.workers` threads.
 pub(crate) fn run<T>(server: &ServerConfig, command: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = Builder::new_multi_thread()
+    let runtime = runtime_builder()
         .worker_threads(server.worker_threads())
         .thread_name("ipfrs-worker")
-        .enable_all()
         .build()
         .context("the threads that serve requests could not be started")?;
     let outcome = runtime.block_on(command);

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use ipfrs_core::{Error, Result};
+use ipfrs_interface::runtime_builder;
 use parking_lot::Mutex;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::backing::Backing;
@@ -28,7 +29,7 @@ pub(crate) fn runtime() -> Result<&'static Runtime> {
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
     }
-    let made = Builder::new_multi_thread().enable_all().thread_name("ipfrs").build();
+    let made = runtime_builder().thread_name("ipfrs").build();
     let made = made.map_err(|e| Error::io("cannot start the threads of ipfrs", e))?;
     if let Err(unneeded) = RUNTIME.set(made) {
         // Another thread was faster. Nothing runs on this one, but a runtime may not be dropped where one is entered.
