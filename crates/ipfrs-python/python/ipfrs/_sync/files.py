@@ -147,7 +147,8 @@ class FileMethods:
             How many bytes were written: fewer than the buffer has only where the file ends.
 
         Raises:
-            NotFoundError, InvalidInputError: As for `cat`; also for a buffer that is read-only.
+            NotFoundError, InvalidInputError: As for `cat`.
+            BufferError, ValueError: The buffer is read-only, in the words of its owner.
 
         Example:
             >>> numbers = numpy.empty(4, dtype="int32")
