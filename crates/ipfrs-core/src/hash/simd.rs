@@ -22,7 +22,7 @@ const K: [u32; 64] = [
 
 /// The rounds, which differ between instruction sets in the words' type and operations only.
 macro_rules! compress {
-    ($features:literal, $lanes:literal, $Words:ty, $zero:ident, $set:ident, $load:ident, $store:ident, $add:ident) => {
+    ($features:literal, $lanes:literal, $zero:ident, $set:ident, $load:ident, $store:ident, $add:ident) => {
         /// Takes `blocks` blocks of each message into its state. A word of the state is an array of all messages' words.
         #[target_feature(enable = $features)]
         pub(in super::super) fn compress(state: &mut [[u32; $lanes]; 8], messages: &[&[u8]; $lanes], blocks: usize) {
@@ -83,7 +83,6 @@ pub(super) mod avx512 {
     compress!(
         "avx512f,avx512bw",
         16,
-        __m512i,
         _mm512_setzero_si512,
         _mm512_set1_epi32,
         _mm512_loadu_si512,
@@ -170,7 +169,6 @@ pub(super) mod avx2 {
     compress!(
         "avx2",
         8,
-        __m256i,
         _mm256_setzero_si256,
         _mm256_set1_epi32,
         _mm256_loadu_si256,
