@@ -50,12 +50,30 @@ impl PutBlock {
     }
 }
 
+/// A block of a batch to store.
+#[derive(Debug, Clone)]
+pub enum BatchItem {
+    /// One whose bytes nobody has looked at yet.
+    Put(PutBlock),
+    /// One that was verified as it came in, as those of a CAR are.
+    Verified(Block),
+}
+
+impl BatchItem {
+    fn into_block(self) -> Result<Block> {
+        match self {
+            Self::Put(put) => put.into_block(),
+            Self::Verified(block) => Ok(block),
+        }
+    }
+}
+
 /// A batch to store. An item that could not even be read (bad base64, bad CID) is carried as its error, so that it
 /// keeps its index.
 #[derive(Debug)]
 pub struct BatchPut {
     /// The items, in the order of the request.
-    pub items: Vec<Result<PutBlock>>,
+    pub items: Vec<Result<BatchItem>>,
     /// All or nothing, or each by itself.
     pub mode: PutMode,
 }
@@ -161,7 +179,7 @@ impl Node {
         let _timer = self.batch_timer("put", count);
         // Hashing megabytes must not hold up a runtime worker.
         let verified = tokio::task::spawn_blocking(move || {
-            items.into_iter().map(|item| item.and_then(PutBlock::into_block)).collect::<Vec<_>>()
+            items.into_iter().map(|item| item.and_then(BatchItem::into_block)).collect::<Vec<_>>()
         });
         let verified = verified.await.map_err(|e| Error::internal("verifying the batch failed").with_source(e))?;
         let (mut blocks, mut errors) = (Vec::with_capacity(count), Vec::new());

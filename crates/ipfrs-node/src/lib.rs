@@ -41,7 +41,7 @@ mod verify;
 
 pub use add::{AddOptions, AddSession, Added};
 pub use archive::{Archive, saved_name};
-pub use blocks::{BatchPut, BatchPutOutcome, BlockFormat, PutBlock, TransactionStatus};
+pub use blocks::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, TransactionStatus};
 pub use collect::{Collected, Collecting, Removal};
 pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig};
 pub use dag::{DagExport, DagPath, DagSize, DagStats};

@@ -13,7 +13,7 @@ use crate::buffer::{Borrowed, View};
 use crate::error::{Failure, Outcome};
 use crate::handles::{Chunks, Imported, Writer};
 use crate::local::Local;
-use crate::payload::{Dictionary, Memory, Shape, fill, gather};
+use crate::payload::{Memory, Shape, fill, gather};
 use crate::progress::run_with_progress;
 use crate::remote::Remote;
 use crate::run::{Mode, breathe, run};
@@ -149,7 +149,7 @@ impl Backend {
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.call(py, |backing| async move { Ok(Dictionary(backing.stats().await?)) })
+        self.call(py, |backing| async move { Ok(backing.stats().await?) })
     }
 
     fn put<'py>(
@@ -366,7 +366,7 @@ impl Backend {
     }
 
     fn tensor_stats<'py>(&self, py: Python<'py>, path: String, name: String) -> PyResult<Bound<'py, PyAny>> {
-        self.call(py, |backing| async move { Ok(Dictionary(backing.tensor_stats(path, name).await?)) })
+        self.call(py, |backing| async move { Ok(backing.tensor_stats(path, name).await?) })
     }
 }
 

@@ -11,6 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use ipfrs_core::Result;
+use pyo3::IntoPyObject;
+use serde::Deserialize;
 
 /// Bytes on their way, in pieces of at most some megabytes. An error ends them.
 pub(crate) type Pieces = BoxStream<'static, Result<Bytes>>;
@@ -167,17 +169,28 @@ pub(crate) struct PinEntry {
     pub(crate) name: String,
 }
 
-/// A value of a dictionary of facts.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Fact {
-    Int(u64),
-    Float(f64),
-    Text(String),
-    None,
+/// What is stored. Python sees a dictionary of it.
+#[derive(Debug, Clone, PartialEq, Eq, IntoPyObject)]
+pub(crate) struct StoreStats {
+    pub(crate) blocks: u64,
+    /// On disk.
+    pub(crate) bytes: u64,
+    /// Where the repo is.
+    pub(crate) repo: String,
 }
 
-/// Facts by name, in the order in which they are shown.
-pub(crate) type Facts = Vec<(&'static str, Fact)>;
+/// What the elements of a tensor come to, as `/v1/tensor` tells it. Python sees a dictionary of it.
+#[derive(Debug, Clone, PartialEq, Deserialize, IntoPyObject)]
+pub(crate) struct TensorStats {
+    pub(crate) count: u64,
+    pub(crate) nan: u64,
+    pub(crate) inf: u64,
+    pub(crate) zero: u64,
+    pub(crate) min: Option<f64>,
+    pub(crate) max: Option<f64>,
+    pub(crate) mean: Option<f64>,
+    pub(crate) std: Option<f64>,
+}
 
 /// The tensors of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -222,7 +235,7 @@ pub(crate) trait Backing: Send + Sync + 'static {
     async fn version(&self) -> Result<String>;
 
     /// `blocks`, `bytes` and `repo` at least.
-    async fn stats(&self) -> Result<Facts>;
+    async fn stats(&self) -> Result<StoreStats>;
 
     async fn put(&self, data: Bytes, options: BlockOptions) -> Result<String>;
 
@@ -282,5 +295,5 @@ pub(crate) trait Backing: Send + Sync + 'static {
     /// An empty name stands for the only tensor of a file, an empty slice for all of it.
     async fn tensor(&self, path: String, name: String, slice: String) -> Result<TensorBytes>;
 
-    async fn tensor_stats(&self, path: String, name: String) -> Result<Facts>;
+    async fn tensor_stats(&self, path: String, name: String) -> Result<TensorStats>;
 }

@@ -12,13 +12,15 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_interface::{Config, Sources, running_url};
-use ipfrs_node::{BatchPut, BlockFormat, ContentPath, Node, PinFilter, PinMode, PinOptions, Pinned, PutBlock, PutMode};
+use ipfrs_node::{
+    BatchItem, BatchPut, BlockFormat, ContentPath, Node, PinFilter, PinMode, PinOptions, Pinned, PutBlock, PutMode,
+};
 use prometheus::Registry;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, mpsc};
 
 use crate::backing::{
-    AddOptions, Added, Backing, BlockOptions, Content, Entry, Fact, Facts, Pieces, PinEntry, Progress, Stat,
-    TensorBytes, TensorList,
+    AddOptions, Added, Backing, BlockOptions, Content, Entry, Pieces, PinEntry, Progress, Stat, StoreStats,
+    TensorBytes, TensorList, TensorStats,
 };
 use crate::run::{all_of, breathe};
 
@@ -172,14 +174,10 @@ impl Backing for Local {
         Ok(env!("CARGO_PKG_VERSION").to_owned())
     }
 
-    async fn stats(&self) -> Result<Facts> {
+    async fn stats(&self) -> Result<StoreStats> {
         let node = self.node().await?;
         let stats = node.stats().await?;
-        Ok(vec![
-            ("blocks", Fact::Int(stats.blocks)),
-            ("bytes", Fact::Int(stats.disk_bytes)),
-            ("repo", Fact::Text(node.repo().display().to_string())),
-        ])
+        Ok(StoreStats { blocks: stats.blocks, bytes: stats.disk_bytes, repo: node.repo().display().to_string() })
     }
 
     async fn put(&self, data: Bytes, options: BlockOptions) -> Result<String> {
@@ -200,7 +198,7 @@ impl Backing for Local {
             let message = format!("a batch of {bytes} bytes is over the limit of {limit} (batch.max_batch_bytes)");
             return Err(Error::too_large(format!("{message}: put several batches")));
         }
-        let items = blocks.into_iter().map(|data| Ok(PutBlock { data, cid: None, format })).collect();
+        let items = blocks.into_iter().map(|data| Ok(BatchItem::Put(PutBlock { data, cid: None, format }))).collect();
         let outcome = node.batch_put(BatchPut { items, mode: PutMode::Atomic }).await?;
         if let Some((index, error)) = outcome.errors.into_iter().next() {
             return Err(Error::new(error.kind(), format!("block {index}: {}", error.message())).with_source(error));
@@ -345,7 +343,7 @@ impl Backing for Local {
         files::tensor(&*self.node().await?, &path, &name, &slice).await
     }
 
-    async fn tensor_stats(&self, path: String, name: String) -> Result<Facts> {
+    async fn tensor_stats(&self, path: String, name: String) -> Result<TensorStats> {
         files::tensor_stats(&*self.node().await?, &path, &name).await
     }
 }

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyTuple};
 
 use crate::attached;
-use crate::backing::{Added, Content, Entry, Fact, Facts, PinEntry, Stat, TensorList};
+use crate::backing::{Added, Content, Entry, PinEntry, Stat, TensorList};
 use crate::buffer::{Borrowed, NewBytes, View};
 use crate::error::Outcome;
 use crate::run::{Breath, Mode, breathe};
@@ -101,28 +101,6 @@ impl<'py> IntoPyObject<'py> for Shape {
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0)
-    }
-}
-
-/// Facts as a dictionary.
-pub(crate) struct Dictionary(pub(crate) Facts);
-
-impl<'py> IntoPyObject<'py> for Dictionary {
-    type Target = PyDict;
-    type Output = Bound<'py, PyDict>;
-    type Error = PyErr;
-
-    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dictionary = PyDict::new(py);
-        for (name, fact) in self.0 {
-            match fact {
-                Fact::Int(number) => dictionary.set_item(name, number)?,
-                Fact::Float(number) => dictionary.set_item(name, number)?,
-                Fact::Text(text) => dictionary.set_item(name, text)?,
-                Fact::None => dictionary.set_item(name, py.None())?,
-            }
-        }
-        Ok(dictionary)
     }
 }
 

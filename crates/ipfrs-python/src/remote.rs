@@ -23,8 +23,8 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::RwLock;
 
 use crate::backing::{
-    AddOptions, Added, Backing, BlockOptions, Content, Entry, Facts, Pieces, PinEntry, Progress, Stat, TensorBytes,
-    TensorList,
+    AddOptions, Added, Backing, BlockOptions, Content, Entry, Pieces, PinEntry, Progress, Stat, StoreStats,
+    TensorBytes, TensorList, TensorStats,
 };
 use blocks::BatchLimit;
 use http::Http;
@@ -73,7 +73,7 @@ impl Backing for Remote {
         repo::version(&*self.http()?).await
     }
 
-    async fn stats(&self) -> Result<Facts> {
+    async fn stats(&self) -> Result<StoreStats> {
         repo::stats(&*self.http()?).await
     }
 
@@ -161,7 +161,7 @@ impl Backing for Remote {
         tensors::tensor(&*self.http()?, &path, &name, &slice).await
     }
 
-    async fn tensor_stats(&self, path: String, name: String) -> Result<Facts> {
+    async fn tensor_stats(&self, path: String, name: String) -> Result<TensorStats> {
         tensors::stats(&*self.http()?, &path, &name).await
     }
 }

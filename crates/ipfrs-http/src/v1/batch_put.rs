@@ -9,12 +9,11 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
-use bytes::Bytes;
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result, codec, parse_cid};
-use ipfrs_node::{BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, TransactionStatus, car};
+use ipfrs_node::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, TransactionStatus, car};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -102,7 +101,7 @@ async fn from_json(state: &AppState, body: Body, by_query: Option<TransactionMod
     decoded.await.map_err(|e| Error::internal("decoding the batch failed").with_source(e))?
 }
 
-fn item(item: PutItem) -> Result<PutBlock> {
+fn item(item: PutItem) -> Result<BatchItem> {
     let data = BASE64.decode(&item.data).map_err(|e| Error::invalid(format!("data is not base64: {e}")))?;
     let codec = item.codec.as_deref().map_or(Ok(codec::RAW), codec::parse)?;
     let hash = item.mhtype.as_deref().map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
@@ -116,7 +115,7 @@ fn item(item: PutItem) -> Result<PutBlock> {
             )));
         }
     }
-    Ok(PutBlock { data: data.into(), cid, format: BlockFormat { version: 1, codec, hash } })
+    Ok(BatchItem::Put(PutBlock { data: data.into(), cid, format: BlockFormat { version: 1, codec, hash } }))
 }
 
 /// Reads a CAR whole: it is at most as large as a batch may be.
@@ -126,8 +125,8 @@ async fn from_car(state: &AppState, body: Body, by_query: TransactionMode) -> Re
     reader.header().await?;
     let (mut items, mut bytes) = (Vec::new(), 0);
     while let Some(block) = reader.next().await {
-        let (cid, data): (_, Bytes) = block?.into_parts();
-        bytes += data.len();
+        let block = block?;
+        bytes += block.data().len();
         if items.len() == batch.max_batch_size || bytes > batch.max_batch_bytes {
             return Err(Error::too_large(format!(
                 "the CAR is over the limit of {} blocks or {} bytes (batch.max_batch_size, batch.max_batch_bytes): send \
@@ -135,7 +134,7 @@ async fn from_car(state: &AppState, body: Body, by_query: TransactionMode) -> Re
                 batch.max_batch_size, batch.max_batch_bytes
             )));
         }
-        items.push(Ok(PutBlock { data, cid: Some(cid), format: BlockFormat::default() }));
+        items.push(Ok(BatchItem::Verified(block)));
     }
     Ok(BatchPut { items, mode: mode(by_query) })
 }

@@ -5,7 +5,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{ListedKind, Node, Object, ObjectKind, Span, TensorFile, TensorInfo, TensorOperation};
 
-use crate::backing::{Content, Entry, Fact, Facts, Pieces, Stat, TensorBytes, TensorEntry, TensorList};
+use crate::backing::{Content, Entry, Pieces, Stat, TensorBytes, TensorEntry, TensorList, TensorStats};
 use crate::run::all_of;
 
 /// What `path` leads to. Paths are remembered, as the gateway does.
@@ -134,19 +134,18 @@ fn named<'a>(file: &'a TensorFile, name: &str) -> Result<&'a TensorInfo> {
     }
 }
 
-pub(super) async fn tensor_stats(node: &Node, path: &str, name: &str) -> Result<Facts> {
+pub(super) async fn tensor_stats(node: &Node, path: &str, name: &str) -> Result<TensorStats> {
     let file = node.tensors_of(object(node, path).await?).await?;
     let tensor = named(&file, name)?;
     let summary = node.tensor_stats(&file, tensor).await?;
-    let float = |number: Option<f64>| number.map_or(Fact::None, Fact::Float);
-    Ok(vec![
-        ("count", Fact::Int(summary.count)),
-        ("nan", Fact::Int(summary.nan)),
-        ("inf", Fact::Int(summary.infinite)),
-        ("zero", Fact::Int(summary.zero)),
-        ("min", float(summary.min)),
-        ("max", float(summary.max)),
-        ("mean", float(summary.mean)),
-        ("std", float(summary.std)),
-    ])
+    Ok(TensorStats {
+        count: summary.count,
+        nan: summary.nan,
+        inf: summary.infinite,
+        zero: summary.zero,
+        min: summary.min,
+        max: summary.max,
+        mean: summary.mean,
+        std: summary.std,
+    })
 }

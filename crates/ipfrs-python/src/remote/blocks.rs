@@ -112,10 +112,11 @@ pub(super) async fn put_many(http: &Http, blocks: Vec<Bytes>, options: &BlockOpt
 fn frame(blocks: Vec<Bytes>, codec: u64, hash: HashFunction) -> Result<(Vec<String>, Sized)> {
     let (mut cids, mut body) = (Vec::with_capacity(blocks.len()), Sized::default());
     body.push(car::header(&[]));
-    for data in blocks {
-        let index = cids.len();
-        check_size(&data).map_err(|e| Error::new(e.kind(), format!("block {index}: {e}")))?;
-        let (cid, data) = Block::hash(1, codec, hash, data)?.into_parts();
+    for (index, data) in blocks.iter().enumerate() {
+        check_size(data).map_err(|e| Error::new(e.kind(), format!("block {index}: {e}")))?;
+    }
+    for block in Block::hash_all(1, codec, hash, blocks)? {
+        let (cid, data) = block.into_parts();
         car::frame(&cid, data).into_iter().for_each(|piece| body.push(piece));
         cids.push(cid.to_string());
     }

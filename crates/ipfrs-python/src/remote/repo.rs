@@ -11,7 +11,7 @@ use super::files::CidLink;
 use super::http::{Call, Http};
 use super::patience::Sending;
 use super::upload::Outgoing;
-use crate::backing::{Fact, Facts, Pieces, PinEntry};
+use crate::backing::{Pieces, PinEntry, StoreStats};
 
 /// Most bytes that are kept to see the header of a CAR.
 const MAX_HEADER_BYTES: usize = 4 * 1024 * 1024;
@@ -155,11 +155,7 @@ struct RepoStat {
     repo_path: String,
 }
 
-pub(super) async fn stats(http: &Http) -> Result<Facts> {
+pub(super) async fn stats(http: &Http) -> Result<StoreStats> {
     let stat: RepoStat = http.send(Call::question("repo/stat")).await?.document().await?;
-    Ok(vec![
-        ("blocks", Fact::Int(stat.num_objects)),
-        ("bytes", Fact::Int(stat.repo_size)),
-        ("repo", Fact::Text(stat.repo_path)),
-    ])
+    Ok(StoreStats { blocks: stat.num_objects, bytes: stat.repo_size, repo: stat.repo_path })
 }

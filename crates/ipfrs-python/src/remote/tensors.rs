@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 
 use super::http::{Call, Http};
-use crate::backing::{Content, Fact, Facts, TensorBytes, TensorEntry, TensorList};
+use crate::backing::{Content, TensorBytes, TensorEntry, TensorList, TensorStats};
 
 /// What a segment of a path has as it is (RFC 3986, "unreserved").
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -80,40 +80,17 @@ pub(super) async fn tensor(http: &Http, path: &str, name: &str, slice: &str) -> 
 
 #[derive(Deserialize)]
 struct Stats {
-    tensors: Vec<StatsOfOne>,
+    tensors: Vec<TensorStats>,
 }
 
-#[derive(Deserialize)]
-struct StatsOfOne {
-    count: u64,
-    nan: u64,
-    inf: u64,
-    zero: u64,
-    min: Option<f64>,
-    max: Option<f64>,
-    mean: Option<f64>,
-    std: Option<f64>,
-}
-
-pub(super) async fn stats(http: &Http, path: &str, name: &str) -> Result<Facts> {
+pub(super) async fn stats(http: &Http, path: &str, name: &str) -> Result<TensorStats> {
     // Without a name, the daemon would go through all the tensors of a file.
     if name.is_empty() && list(http, path).await?.tensors.len() != 1 {
         return Err(Error::invalid(format!("{path} has several tensors: say which, by name")));
     }
     let call = route(path)?.with("stats", "").with_some("name", Some(name).filter(|name| !name.is_empty()));
     let tensors = http.send(call).await?.document::<Stats>().await?.tensors;
-    let Ok([one]) = <[StatsOfOne; 1]>::try_from(tensors) else {
-        return Err(Error::corrupt(format!("{} does not sum up one tensor as was asked", http.shown())));
-    };
-    let float = |value: Option<f64>| value.map_or(Fact::None, Fact::Float);
-    Ok(vec![
-        ("count", Fact::Int(one.count)),
-        ("nan", Fact::Int(one.nan)),
-        ("inf", Fact::Int(one.inf)),
-        ("zero", Fact::Int(one.zero)),
-        ("min", float(one.min)),
-        ("max", float(one.max)),
-        ("mean", float(one.mean)),
-        ("std", float(one.std)),
-    ])
+    let one = <[TensorStats; 1]>::try_from(tensors);
+    one.map(|[one]| one)
+        .map_err(|_| Error::corrupt(format!("{} does not sum up one tensor as was asked", http.shown())))
 }
