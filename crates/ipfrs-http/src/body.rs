@@ -157,8 +157,9 @@ pub(crate) async fn begun(mut pieces: BoxStream<'static, Result<Bytes>>) -> Resu
 
 /// `text` as a header value; what no header may hold becomes `?`.
 pub(crate) fn header_text(text: &str) -> HeaderValue {
-    // It takes visible ASCII, spaces and tabs.
+    // It refuses control characters, but takes tabs, and the bytes of what is not ASCII.
     if let Ok(value) = HeaderValue::from_str(text)
+        && text.is_ascii()
         && !text.contains('\t')
     {
         return value;
