@@ -45,7 +45,7 @@ class Backend:
     def open(self) -> Any: ...  # None
     def close(self) -> Any: ...  # None
     def version(self) -> Any: ...  # str
-    def stats(self) -> Any: ...  # dict[str, int | float | str | None]
+    def stats(self) -> Any: ...  # dict[str, int | str]
     def put(self, data: Buffer, codec: str, mhtype: str, pin: bool) -> Any: ...  # str
     def put_many(self, blocks: list[Buffer], codec: str, mhtype: str, pin: bool) -> Any: ...  # list[str]
     def get(self, cid: str) -> Any: ...  # memoryview
@@ -77,7 +77,7 @@ class Backend:
     def tensor_into(
         self, path: str, name: str, slice: str, buffer: WritableBuffer
     ) -> Any: ...  # tuple[str, tuple[int, ...]]
-    def tensor_stats(self, path: str, name: str) -> Any: ...  # dict[str, int | float | str | None]
+    def tensor_stats(self, path: str, name: str) -> Any: ...  # dict[str, int | float | None]
 
 @final
 class Writer:

@@ -53,7 +53,7 @@ class _Asynchronous(AsyncFileMethods, AsyncBlockMethods, AsyncTensorMethods):
         """
         return cast(str, await self._native.version())
 
-    async def stats(self) -> dict[str, int | float | str | None]:
+    async def stats(self) -> dict[str, int | str]:
         """Figures of the store, as :meth:`Node.stats`.
 
         Example:
@@ -61,7 +61,7 @@ class _Asynchronous(AsyncFileMethods, AsyncBlockMethods, AsyncTensorMethods):
             >>> (await anode.stats())["blocks"] > 0
             True
         """
-        return cast("dict[str, int | float | str | None]", await self._native.stats())
+        return cast("dict[str, int | str]", await self._native.stats())
 
     @property
     def closed(self) -> bool:

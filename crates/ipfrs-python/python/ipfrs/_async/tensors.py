@@ -71,7 +71,7 @@ class AsyncTensorMethods:
         pieces = _tensors.safetensors_pieces(tensors, metadata)
         return await awaited(_adding.add(self._native, pieces, options, None))
 
-    async def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | str | None]:
+    async def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | None]:
         """Statistics of a tensor, as :meth:`Node.tensor_stats`.
 
         Example:
@@ -80,4 +80,4 @@ class AsyncTensorMethods:
             2.0
         """
         stats = await self._native.tensor_stats(_arguments.path(path), name)
-        return cast("dict[str, int | float | str | None]", stats)
+        return cast("dict[str, int | float | None]", stats)

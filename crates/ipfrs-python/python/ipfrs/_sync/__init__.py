@@ -60,15 +60,15 @@ class _Blocking(FileMethods, BlockMethods, TensorMethods):
         """
         return cast(str, self._native.version())
 
-    def stats(self) -> dict[str, int | float | str | None]:
-        """Figures of the store: ``blocks``, ``bytes`` (of their data), ``repo`` (its directory) ...
+    def stats(self) -> dict[str, int | str]:
+        """Figures of the store: ``blocks``, ``bytes`` (of packs and index on the disk) and ``repo`` (its directory).
 
         Example:
             >>> cid = node.add(b"hello")
             >>> node.stats()["blocks"] > 0
             True
         """
-        return cast("dict[str, int | float | str | None]", self._native.stats())
+        return cast("dict[str, int | str]", self._native.stats())
 
     @property
     def closed(self) -> bool:

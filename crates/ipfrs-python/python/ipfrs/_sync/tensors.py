@@ -118,7 +118,7 @@ class TensorMethods:
         pieces = _tensors.safetensors_pieces(tensors, metadata)
         return finished(_adding.add(self._native, pieces, options, None))
 
-    def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | str | None]:
+    def tensor_stats(self, path: str, name: str = "") -> dict[str, int | float | None]:
         """Statistics of a tensor, in one pass over its bytes.
 
         Args:
@@ -140,4 +140,4 @@ class TensorMethods:
             (1.0, 3.0, 2.0)
         """
         stats = self._native.tensor_stats(_arguments.path(path), name)
-        return cast("dict[str, int | float | str | None]", stats)
+        return cast("dict[str, int | float | None]", stats)
