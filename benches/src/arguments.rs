@@ -24,6 +24,8 @@ pub struct Arguments {
     pub write: Option<PathBuf>,
     /// `--json`: a file for the figures and for what is drawn of them.
     pub json: Option<PathBuf>,
+    /// `--only`: the parts that are measured; all where it names none.
+    pub only: Vec<String>,
     /// `--require-peers`, or `CI` in the environment: a missing peer is an error.
     pub require_peers: bool,
     /// Whether it is asked how fast things are. `cargo test --benches` only wants to see that they work.
@@ -54,6 +56,10 @@ impl Asked {
             match argument.as_str() {
                 "--write" => asked.write = file()?,
                 "--json" => asked.json = file()?,
+                "--only" => {
+                    let parts = arguments.next().context("--only names no part")?;
+                    asked.only = parts.split(',').map(str::to_owned).collect();
+                }
                 "--require-peers" => asked.require_peers = true,
                 "--bench" => is_bench = true,
                 "--test" => is_test = true,
@@ -68,6 +74,14 @@ impl Asked {
         }
         asked.is_full = is_bench && !is_test;
         Ok(Self::Measure(asked))
+    }
+}
+
+impl Arguments {
+    /// Whether the part `name` of a target is to be measured.
+    #[must_use]
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
 }
 

@@ -1,14 +1,14 @@
 //! What is drawn of the figures: `cargo xtask bench-report` makes pictures of it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::figures::Series;
 
 /// Lines over one axis.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
     /// Names the picture: letters, digits and hyphens.
-    pub name: &'static str,
+    pub name: String,
     /// What is shown.
     pub title: String,
     /// What figures depend on.
@@ -20,10 +20,10 @@ pub struct Chart {
 }
 
 /// An axis. Its numbers are positive where it is logarithmic.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
     /// What it counts, with the unit.
-    pub label: &'static str,
+    pub label: String,
     /// Whether equal steps are equal ratios.
     pub is_logarithmic: bool,
     /// Whether its numbers are bytes, which are told in KiB and MiB.
@@ -33,25 +33,25 @@ pub struct Axis {
 impl Axis {
     /// From 0, in equal steps.
     #[must_use]
-    pub fn linear(label: &'static str) -> Self {
-        Self { label, is_logarithmic: false, is_bytes: false }
+    pub fn linear(label: &str) -> Self {
+        Self { label: label.to_owned(), is_logarithmic: false, is_bytes: false }
     }
 
     /// In powers of ten.
     #[must_use]
-    pub fn logarithmic(label: &'static str) -> Self {
-        Self { label, is_logarithmic: true, is_bytes: false }
+    pub fn logarithmic(label: &str) -> Self {
+        Self { label: label.to_owned(), is_logarithmic: true, is_bytes: false }
     }
 
     /// Of sizes, in powers of two.
     #[must_use]
-    pub fn bytes(label: &'static str) -> Self {
-        Self { label, is_logarithmic: true, is_bytes: true }
+    pub fn bytes(label: &str) -> Self {
+        Self { label: label.to_owned(), is_logarithmic: true, is_bytes: true }
     }
 }
 
 /// One line.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// What the legend says.
     pub name: String,
@@ -64,7 +64,7 @@ pub struct Line {
 }
 
 /// The figures at one place.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Where.
     pub x: f64,

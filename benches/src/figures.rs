@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One figure, as it was in each round.
 #[derive(Debug, Default, Clone)]
@@ -65,22 +65,32 @@ impl Series {
 }
 
 /// A table of a report.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
     /// Its heading.
     pub title: String,
     /// The names of the columns.
-    pub head: Vec<&'static str>,
+    pub head: Vec<String>,
     /// One cell for each column.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// As Markdown, under a heading.
+    /// Rows have a cell for each name in `head`.
+    pub fn new<const COLUMNS: usize>(
+        title: impl Into<String>,
+        head: [&str; COLUMNS],
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Self {
+        Self { title: title.into(), head: head.map(str::to_owned).to_vec(), rows: rows.into_iter().collect() }
+    }
+
+    /// As Markdown, under a heading; `note` is a paragraph between them.
     #[must_use]
-    pub fn markdown(&self) -> String {
+    pub fn markdown(&self, note: Option<&str>) -> String {
+        let note = note.map(|note| format!("{note}\n\n")).unwrap_or_default();
         let mut out =
-            format!("### {}\n\n| {} |\n|{}\n", self.title, self.head.join(" | "), "---|".repeat(self.head.len()));
+            format!("### {}\n\n{note}| {} |\n|{}\n", self.title, self.head.join(" | "), "---|".repeat(self.head.len()));
         for row in &self.rows {
             out.push_str(&format!("| {} |\n", row.join(" | ")));
         }

@@ -15,6 +15,9 @@ use rustix::process::{Resource, Signal, getrlimit, set_parent_process_death_sign
 pub const POLL: Duration = Duration::from_millis(10);
 /// How long a process may take to start or to end.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+/// Fields of `/proc/PID/stat`.
+const UTIME: usize = 14;
+const CUTIME: usize = 16;
 
 /// Memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +60,29 @@ pub fn become_program(command: &[String]) -> Result<()> {
 /// # Errors
 /// When one of them has ended.
 pub fn cpu_seconds(pids: &[u32]) -> Result<f64> {
-    let mut ticks = 0;
+    let mut seconds = 0.0;
     for pid in pids {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("a server has ended")?;
-        // The second field, the name in parentheses, may have spaces. utime and stime are fields 14 and 15.
-        let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-        let times: Vec<u64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
-        let [user, system] = times[..] else { bail!("/proc/{pid}/stat cannot be read: {stat}") };
-        ticks += user + system;
+        seconds += stat_seconds(&pid.to_string(), UTIME)?;
     }
-    Ok(ticks as f64 / clock_ticks_per_second() as f64)
+    Ok(seconds)
+}
+
+/// CPU seconds, user and system, of processes that this one has started and that have ended.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn ended_children_cpu_seconds() -> Result<f64> {
+    stat_seconds("self", CUTIME)
+}
+
+/// The sum of two fields of `/proc/PROCESS/stat`, user and system time, of which `first` is the first (proc(5)).
+fn stat_seconds(process: &str, first: usize) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).context("a server has ended")?;
+    // The second field, the name in parentheses, may have spaces.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    let times: Vec<u64> = fields.skip(first - 3).take(2).filter_map(|field| field.parse().ok()).collect();
+    let [user, system] = times[..] else { bail!("/proc/{process}/stat cannot be read: {stat}") };
+    Ok((user + system) as f64 / clock_ticks_per_second() as f64)
 }
 
 /// What `pid` has in memory.

@@ -5,41 +5,92 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use serde::Serialize;
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
 use crate::chart::Chart;
 use crate::figures::Table;
+use crate::goal::Goal;
 
-/// The figures of one run of a target.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// The machine, and how it was measured.
+/// What one part of a target has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Section {
+    /// The part, as `--only` calls it.
+    pub name: String,
+    /// The machine, the day, and how it was measured.
     pub circumstances: String,
+    /// What was to be reached.
+    pub goals: Vec<Goal>,
     /// In their order. Those without rows are left out.
     pub tables: Vec<Table>,
     /// Those without lines are left out.
     pub charts: Vec<Chart>,
 }
 
+/// What is known of a target: figures of the last run, and of earlier ones of parts that it was not asked for.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Report {
+    sections: Vec<Section>,
+}
+
 impl Report {
-    /// Prints it, and writes it to where `arguments` say; in a Markdown file to its place `place`.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn publish(mut self, place: &str, arguments: &Arguments) -> Result<()> {
-        self.tables.retain(|table| !table.rows.is_empty());
-        self.charts.retain(|chart| chart.lines.iter().any(|line| !line.points.is_empty()));
-        let tables: Vec<_> = self.tables.iter().map(Table::markdown).collect();
-        let text = format!("{}\n\n{}", self.circumstances, tables.join("\n"));
-        writeln!(io::stdout(), "{text}").context("the figures cannot be printed")?;
-        if let Some(path) = &arguments.json {
-            fs::write(path, serde_json::to_vec_pretty(&self)?)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        arguments.write.as_deref().map_or(Ok(()), |path| write_figures(path, place, &text))
+    fn read(path: &Path) -> Result<Self> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+        };
+        serde_json::from_slice(&text)
+            .with_context(|| format!("{} holds no figures of this version: remove it", path.display()))
     }
+
+    /// Takes in what was found, in the place of what was known of these parts. Sections come in the order of `parts`.
+    fn update(&mut self, parts: &[&str], found: Vec<Section>) {
+        self.sections.retain(|known| found.iter().all(|section| section.name != known.name));
+        self.sections.extend(found);
+        let place = |section: &Section| parts.iter().position(|part| *part == section.name);
+        self.sections.retain(|section| place(section).is_some());
+        self.sections.sort_by_key(place);
+        for section in &mut self.sections {
+            section.tables.retain(|table| !table.rows.is_empty());
+            section.charts.retain(|chart| chart.lines.iter().any(|line| !line.points.is_empty()));
+        }
+    }
+
+    /// Most sections were measured under the same circumstances, which are told once. The others say theirs.
+    fn markdown(&self) -> String {
+        let alike = |section: &&Section| {
+            self.sections.iter().filter(|other| other.circumstances == section.circumstances).count()
+        };
+        // Of those that are as common, the first.
+        let usual = self.sections.iter().rev().max_by_key(alike).map_or("", |section| &section.circumstances);
+        let goals = Goal::table(self.sections.iter().flat_map(|section| &section.goals));
+        let goals = (!goals.rows.is_empty()).then(|| goals.markdown(None));
+        let tables = self.sections.iter().flat_map(|section| {
+            let note = (section.circumstances != usual).then(|| format!("Measured apart: {}", section.circumstances));
+            section.tables.iter().map(move |table| table.markdown(note.as_deref()))
+        });
+        let tables: Vec<_> = goals.into_iter().chain(tables).collect();
+        format!("{usual}\n\n{}", tables.join("\n"))
+    }
+}
+
+/// Prints what was found of a target with these `parts`, and writes it to where `arguments` say: in a Markdown file to its
+/// place `place`, beside what the JSON file knows of parts that were not measured this time.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn publish(place: &str, parts: &[&str], found: Vec<Section>, arguments: &Arguments) -> Result<()> {
+    let mut report = arguments.json.as_deref().map_or_else(|| Ok(Report::default()), Report::read)?;
+    report.update(parts, found);
+    let text = report.markdown();
+    writeln!(io::stdout(), "{text}").context("the figures cannot be printed")?;
+    if let Some(path) = &arguments.json {
+        fs::write(path, serde_json::to_vec_pretty(&report)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    arguments.write.as_deref().map_or(Ok(()), |path| write_figures(path, place, &text))
 }
 
 /// The day and the machine, in a few words.
@@ -56,11 +107,19 @@ pub fn machine() -> Result<String> {
     Ok(format!("{}, {} cores of {model}, Linux {}", date.trim(), models.len(), kernel.trim()))
 }
 
-/// Whether what will be written can be: found out at once, not after minutes of measuring.
+/// Whether the parts that are asked for are there, and whether what will be written can be: found out at once, not after
+/// minutes of measuring.
 ///
 /// # Errors
-/// When the Markdown file has no place of this name for figures, or cannot be read.
-pub fn check_place(arguments: &Arguments, place: &str) -> Result<()> {
+/// When `--only` names a part that is not one of `parts`, when it would have the figures of all others removed, when the
+/// Markdown file has no place of this name for figures, or when a file cannot be read.
+pub fn check(arguments: &Arguments, place: &str, parts: &[&str]) -> Result<()> {
+    if let Some(unknown) = arguments.only.iter().find(|only| !parts.contains(&only.as_str())) {
+        bail!("there is no part {unknown:?}: --only takes some of {}", parts.join(","));
+    }
+    let is_alone = !arguments.only.is_empty() && arguments.write.is_some();
+    ensure!(!is_alone || arguments.json.is_some(), "--only and --write need the --json FILE with what else is known");
+    arguments.json.as_deref().map_or(Ok(()), |path| Report::read(path).map(drop))?;
     arguments.write.as_deref().map_or(Ok(()), |path| replaced(path, place, "").map(drop))
 }
 
@@ -76,4 +135,29 @@ fn replaced(path: &Path, place: &str, report: &str) -> Result<String> {
     let parts = text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
     let Some((before, after)) = parts else { bail!("{} has no lines {begin} and {end}", path.display()) };
     Ok(format!("{before}{begin}\n{report}\n{end}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_measured_again_replaces_itself_and_says_so() {
+        let section = |name: &str, circumstances: &str, figure: &str| Section {
+            name: name.to_owned(),
+            circumstances: circumstances.to_owned(),
+            goals: Vec::new(),
+            tables: vec![Table::new(name, ["figure"], [vec![figure.to_owned()]]), Table::new("empty", ["x"], [])],
+            charts: Vec::new(),
+        };
+        let parts = ["one", "two", "three"];
+        let mut report = Report::default();
+        report.update(&parts, ["three", "one", "gone", "two"].map(|name| section(name, "Monday", "1")).to_vec());
+        report.update(&parts, vec![section("two", "Friday", "2")]);
+        assert_eq!(
+            report.markdown(),
+            "Monday\n\n### one\n\n| figure |\n|---|\n| 1 |\n\n### two\n\nMeasured apart: Friday\n\n| figure |\n|---|\n\
+             | 2 |\n\n### three\n\n| figure |\n|---|\n| 1 |\n"
+        );
+    }
 }

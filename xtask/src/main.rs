@@ -24,7 +24,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
   codegen   writes the code of crates/ipfrs-proto anew from proto/
 
-  bench-report   measures what is compared, and writes figures and plots into docs/PERFORMANCE.md; on a quiet machine
+  bench-report [TARGET[:PART,...] ...]
+                 measures what is compared, or that alone, and writes figures and plots into docs/PERFORMANCE.md; on a
+                 quiet machine
   plots          draws the figures of the last bench-report anew
 ";
 
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
         ["python"] => python::test(),
         ["wheel"] => wheel::publishable(),
         ["codegen"] => codegen(),
-        ["bench-report"] => report::measure(),
+        ["bench-report", parts @ ..] => report::measure(parts),
         ["plots"] => report::draw(),
         _ => {
             eprint!("{USAGE}");

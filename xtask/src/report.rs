@@ -21,28 +21,51 @@ const END: &str = "<!-- plots:end -->";
 /// What a target leaves with `--json`, as far as it is drawn.
 #[derive(Deserialize)]
 struct Figures {
+    sections: Vec<Section>,
+}
+
+#[derive(Deserialize)]
+struct Section {
     circumstances: String,
     charts: Vec<Chart>,
 }
 
-/// Runs the targets one after the other, and draws what they have found.
+/// Runs the targets one after the other, and draws what they have found. `asked` names some of them, each alone or as
+/// `TARGET:PART,...` with what is to be measured of it; none names all.
 ///
 /// # Errors
-/// The target that failed. Figures of those before it are written by then, and nothing is drawn.
-pub(crate) fn measure() -> Result<()> {
+/// When there is no such target, or those that failed. Figures of the others are written and drawn.
+pub(crate) fn measure(asked: &[&str]) -> Result<()> {
     fs::create_dir_all(directory()?)?;
-    for name in TARGETS {
-        let json = figures_of(name)?;
-        // What is drawn is of this run.
-        if json.exists() {
-            fs::remove_file(&json).with_context(|| format!("cannot remove {}", json.display()))?;
-        }
-        let json = json.to_str().context("the build's directory has a name that is not UTF-8")?;
-        let bench = ["bench", "--package", "ipfrs-benches", "--bench", name, "--"];
-        let options = ["--require-peers", "--write", DOCUMENT, "--json", json];
-        crate::cargo("report", &[&bench[..], &options].concat(), &[])?;
+    let mut runs = Vec::new();
+    for asked in if asked.is_empty() { &TARGETS[..] } else { asked } {
+        let (name, parts) = asked.split_once(':').map_or((*asked, None), |(name, parts)| (name, Some(parts)));
+        ensure!(TARGETS.contains(&name), "there is no target {name:?} to report of: {}", TARGETS.join(", "));
+        runs.push((name, parts));
     }
-    draw()
+    let mut failed = Vec::new();
+    for (name, parts) in runs {
+        if let Err(error) = run(name, parts) {
+            eprintln!("xtask: {error:#}");
+            failed.push(name);
+        }
+    }
+    draw()?;
+    ensure!(failed.is_empty(), "failed, the whole or a part: {}", failed.join(", "));
+    Ok(())
+}
+
+fn run(name: &str, parts: Option<&str>) -> Result<()> {
+    let json = figures_of(name)?;
+    // Nothing of another run stays, but what was not asked for.
+    if parts.is_none() && json.exists() {
+        fs::remove_file(&json).with_context(|| format!("cannot remove {}", json.display()))?;
+    }
+    let json = json.to_str().context("the build's directory has a name that is not UTF-8")?;
+    let bench = ["bench", "--package", "ipfrs-benches", "--bench", name, "--"];
+    let options = ["--require-peers", "--write", DOCUMENT, "--json", json];
+    let only: Vec<_> = parts.into_iter().flat_map(|parts| ["--only", parts]).collect();
+    crate::cargo("report", &[&bench[..], &options, &only].concat(), &[])
 }
 
 /// Draws the figures of the last run anew.
@@ -59,11 +82,10 @@ pub(crate) fn draw() -> Result<()> {
             format!("cannot read {}, which a run of `cargo xtask bench-report` leaves", json.display())
         })?;
         let figures: Figures = serde_json::from_slice(&text).with_context(|| format!("{}", json.display()))?;
-        for chart in figures.charts {
+        for (circumstances, chart) in figures.sections.into_iter().flat_map(drawn) {
             let file = format!("{}.svg", chart.name);
             let path = plots.join(&file);
-            fs::write(&path, chart.svg(&figures.circumstances))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            fs::write(&path, chart.svg(&circumstances)).with_context(|| format!("cannot write {}", path.display()))?;
             eprintln!("xtask: report: {}", path.display());
             pictures.push((chart.title, file));
         }
@@ -71,6 +93,10 @@ pub(crate) fn draw() -> Result<()> {
     ensure!(!pictures.is_empty(), "the targets have left nothing to draw");
     remove_others(&plots, &pictures)?;
     show(&workspace.join(DOCUMENT), &pictures)
+}
+
+fn drawn(section: Section) -> impl Iterator<Item = (String, Chart)> {
+    section.charts.into_iter().map(move |chart| (section.circumstances.clone(), chart))
 }
 
 /// Where targets leave their figures.

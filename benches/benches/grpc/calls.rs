@@ -41,11 +41,11 @@ pub(crate) fn measure(options: &Options, cores: &Cores, directory: &Path) -> Res
         ratios.push(ours_now / other_now);
     }
     let figures = [ours.show(0), other.show(0)];
-    Ok(Table {
-        title: format!("GetBlock of 1 KiB, {STREAMS} calls at a time on one connection"),
-        head: vec!["", "ipfrs, calls/s", "tonic alone, calls/s", "ratio", "goal", ""],
-        rows: vec![row("GetBlock", figures, ratios.median(), GOAL)],
-    })
+    Ok(Table::new(
+        format!("GetBlock of 1 KiB, {STREAMS} calls at a time on one connection"),
+        ["", "ipfrs, calls/s", "tonic alone, calls/s", "ratio", "goal", ""],
+        [row("GetBlock", figures, ratios.median(), GOAL)],
+    ))
 }
 
 async fn connect(address: SocketAddr) -> Result<BlockServiceClient<Channel>> {

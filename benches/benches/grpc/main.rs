@@ -8,17 +8,18 @@ mod options;
 mod transfer;
 
 use std::env;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use ipfrs_benches::{Asked, Cores, Report, SERVE, check_place, machine, process, serve};
+use anyhow::{Result, ensure};
+use ipfrs_benches::{Asked, Cores, SERVE, Section, Table, check, machine, process, publish, serve};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::hello::HELLO;
 use crate::options::{Options, USAGE};
 
-/// The place of the figures, as [`check_place`] knows it.
+/// The place of the figures, as [`check`] knows it.
 const PLACE: &str = "grpc";
 
 /// As in the daemon.
@@ -42,19 +43,44 @@ fn main() -> ExitCode {
     }
 }
 
+/// A part: how `--only` calls it, and what measures it.
+type Part = (&'static str, fn(&Options, &Cores, &Path) -> Result<Table>);
+
+/// In the order in which they are measured and reported.
+const PARTS: [Part; 2] = [("calls", calls::measure), ("file", transfer::measure)];
+
+/// What goes wrong with one part costs no figures of the others.
 fn measure(options: &Options) -> Result<()> {
     process::raise_open_file_limit()?;
-    check_place(&options.arguments, PLACE)?;
+    let names = PARTS.map(|(name, _)| name);
+    check(&options.arguments, PLACE, &names)?;
     // On the disk of the build: the system's directory for temporary files may be in memory.
     let directory = TempDir::with_prefix_in("grpc-", env!("CARGO_TARGET_TMPDIR"))?;
     let cores = Cores::new(true)?;
-    eprintln!("grpc: calls");
-    let calls = calls::measure(options, &cores, directory.path()).context("calls could not be measured")?;
-    eprintln!("grpc: a file");
-    let file = transfer::measure(options, &cores, directory.path()).context("a file could not be measured")?;
     let apart = if cores.is_pinned() { " Server and client have a core each." } else { "" };
-    let circumstances = format!("{}.{apart} Medians, in parentheses the least and the largest.", machine()?);
-    Report { circumstances, tables: vec![calls, file], charts: Vec::new() }.publish(PLACE, &options.arguments)
+    let rounds = options.rounds;
+    let circumstances =
+        format!("{}.{apart} Medians of {rounds} rounds, in parentheses the least and the largest.", machine()?);
+    let (mut found, mut failed) = (Vec::new(), Vec::new());
+    for (name, measure) in PARTS.into_iter().filter(|(name, _)| options.arguments.wants(name)) {
+        eprintln!("grpc: {name}");
+        match measure(options, &cores, directory.path()) {
+            Ok(table) => found.push(Section {
+                name: name.to_owned(),
+                circumstances: circumstances.clone(),
+                goals: Vec::new(),
+                tables: vec![table],
+                charts: Vec::new(),
+            }),
+            Err(error) => {
+                eprintln!("grpc: {name} could not be measured: {error:#}");
+                failed.push(name);
+            }
+        }
+    }
+    publish(PLACE, &names, found, &options.arguments)?;
+    ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+    Ok(())
 }
 
 /// What clients run on: one thread, as they have one core.

@@ -55,11 +55,11 @@ pub(crate) fn measure(options: &Options, cores: &Cores, directory: &Path) -> Res
         ratios.push(ours_now / other_now);
     }
     let figures = [ours.show(0), other.show(0)];
-    Ok(Table {
-        title: format!("A file of {} MiB, one connection", options.file_mib),
-        head: vec!["", "gRPC, MB/s", "HTTP/2, MB/s", "ratio", "goal", ""],
-        rows: vec![row("GetFile", figures, ratios.median(), GOAL)],
-    })
+    Ok(Table::new(
+        format!("A file of {} MiB, one connection", options.file_mib),
+        ["", "gRPC, MB/s", "HTTP/2, MB/s", "ratio", "goal", ""],
+        [row("GetFile", figures, ratios.median(), GOAL)],
+    ))
 }
 
 /// A message as the body of a call: not compressed, and its length.

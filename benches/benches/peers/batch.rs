@@ -1,9 +1,9 @@
 //! Blocks one by one and in one batch, on one connection.
 
 use anyhow::Result;
-use ipfrs_benches::{Axis, Batch, Chart, Client, Cores, Line, Point, Series, Table, seconds_each};
+use ipfrs_benches::{Axis, Batch, Bound, Chart, Client, Cores, Goal, Line, Point, Series, Table, seconds_each};
 
-use crate::figures::{Bound, Goal, Measurement, turns};
+use crate::figures::{Measurement, turns};
 use crate::site::Site;
 
 const KIB: usize = 1_024;
@@ -107,10 +107,6 @@ impl Batches {
 }
 
 impl Measurement for Batches {
-    fn name(&self) -> &'static str {
-        "batches"
-    }
-
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         for size in &mut self.sizes {
             let ways: Vec<_> = size.ways().collect();
@@ -142,11 +138,11 @@ impl Measurement for Batches {
                 ]
             })
         });
-        vec![Table {
-            title: "Blocks, one connection".to_owned(),
-            head: vec!["of", "blocks", "client", "how", "ms for all", "MB/s of blocks", "times as fast as a GET each"],
-            rows: rows.collect(),
-        }]
+        vec![Table::new(
+            "Blocks, one connection",
+            ["of", "blocks", "client", "how", "ms for all", "MB/s of blocks", "times as fast as a GET each"],
+            rows,
+        )]
     }
 
     fn charts(&self) -> Vec<Chart> {
@@ -160,7 +156,7 @@ impl Measurement for Batches {
             })
         });
         vec![Chart {
-            name: "batches",
+            name: "batches".to_owned(),
             title: "Blocks in one batch, beside a GET each on one connection".to_owned(),
             x: Axis::logarithmic("blocks"),
             y: Axis::logarithmic("times as fast as a GET each"),

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ipfrs_benches::{
-    Axis, Chart, Client, Crowd, GatewayProcess, Line, Multipart, Point, Profile, Series, Table, get, process, random,
+    Axis, Bound, Chart, Client, Crowd, GatewayProcess, Goal, Line, Multipart, Point, Profile, Series, Table, get,
+    process, random,
 };
 
-use crate::figures::{Bound, Goal, Measurement, turns};
+use crate::figures::{Measurement, turns};
 use crate::nginx::{NGINX, Nginx};
 use crate::site::Site;
 
@@ -173,10 +174,6 @@ impl Running {
 }
 
 impl Measurement for Connections {
-    fn name(&self) -> &'static str {
-        "connections"
-    }
-
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         for turn in turns(round, self.servers.len()) {
             let name = self.servers[turn].name;
@@ -206,18 +203,18 @@ impl Measurement for Connections {
             ]
         });
         vec![
-            Table {
-                title: "Idle connections, each of which has fetched 1 MiB, one worker".to_owned(),
-                head: vec!["connections", "server", "anonymous memory (RssAnon), MB more than before", "KB for each"],
-                rows: memory.collect(),
-            },
-            Table {
-                title: format!(
+            Table::new(
+                "Idle connections, each of which has fetched 1 MiB, one worker",
+                ["connections", "server", "anonymous memory (RssAnon), MB more than before", "KB for each"],
+                memory,
+            ),
+            Table::new(
+                format!(
                     "{} connections, a GET of 1 KiB on each once a second for {} s, one worker",
                     self.most(),
                     self.seconds
                 ),
-                head: vec![
+                [
                     "server",
                     "p50 ms",
                     "p99 ms",
@@ -225,8 +222,8 @@ impl Measurement for Connections {
                     "most answers over a second in a run",
                     "most errors in a run",
                 ],
-                rows: served.collect(),
-            },
+                served,
+            ),
         ]
     }
 
@@ -238,7 +235,7 @@ impl Measurement for Connections {
             points: self.steps.iter().zip(&server.megabytes).map(|(x, mb)| Point::of(*x as f64, mb, 1.0)).collect(),
         });
         vec![Chart {
-            name: "connections-memory",
+            name: "connections-memory".to_owned(),
             title: "Memory of idle connections, each of which has fetched 1 MiB".to_owned(),
             x: Axis::logarithmic("connections"),
             y: Axis::linear("anonymous memory, MB"),

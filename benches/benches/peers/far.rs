@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use ipfrs_benches::{Batch, Client, DelayingProxy, Series, Table, seconds_each};
+use ipfrs_benches::{Batch, Bound, Client, DelayingProxy, Goal, Series, Table, seconds_each};
 
 use crate::batch::WAYS;
-use crate::figures::{Bound, Goal, Measurement, turns};
+use crate::figures::{Measurement, turns};
 use crate::site::Site;
 
 const BLOCK_BYTES: usize = 1_024;
@@ -37,10 +37,6 @@ impl FarBatches {
 }
 
 impl Measurement for FarBatches {
-    fn name(&self) -> &'static str {
-        "batches from far away"
-    }
-
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         for way in turns(round, WAYS.len()) {
             let mut client = Client::connect(self.proxy.address())?;
@@ -56,11 +52,11 @@ impl Measurement for FarBatches {
             vec![(*name).to_owned(), self.milliseconds[way].show(2), format!("{:.1}", self.gain(way))]
         });
         let milliseconds = ROUND_TRIP.as_millis();
-        vec![Table {
-            title: format!("{COUNT} blocks of 1 KiB, one connection, {milliseconds} ms further away and back"),
-            head: vec!["how", "ms for all", "times as fast as a GET each"],
-            rows: rows.collect(),
-        }]
+        vec![Table::new(
+            format!("{COUNT} blocks of 1 KiB, one connection, {milliseconds} ms further away and back"),
+            ["how", "ms for all", "times as fast as a GET each"],
+            rows,
+        )]
     }
 
     fn goals(&self) -> Vec<Goal> {

@@ -1,15 +1,13 @@
 //! What a measurement is, and how servers are compared.
 
 use anyhow::Result;
-use ipfrs_benches::{Chart, Series, Table};
+use ipfrs_benches::{Bound, Chart, Goal, Series, Table};
 
 use crate::nginx::NGINX;
 use crate::site::{Site, Target};
 
 /// Something that is measured once in each round.
 pub(crate) trait Measurement {
-    /// What the progress line says.
-    fn name(&self) -> &'static str;
     /// Measures every server once. `round` counts from 0 and decides who is first.
     fn round(&mut self, site: &Site, round: usize) -> Result<()>;
     /// The medians.
@@ -22,21 +20,6 @@ pub(crate) trait Measurement {
     fn goals(&self) -> Vec<Goal> {
         Vec::new()
     }
-}
-
-/// A goal. Figures are ratios of medians where they do not say otherwise.
-#[derive(Clone)]
-pub(crate) struct Goal {
-    pub(crate) what: String,
-    pub(crate) figure: f64,
-    pub(crate) bound: Bound,
-}
-
-/// What a figure is to be.
-#[derive(Clone, Copy)]
-pub(crate) enum Bound {
-    AtLeast(f64),
-    AtMost(f64),
 }
 
 /// The indices of `count` servers, each round beginning with the next: none has always the same neighbour in time.

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use ipfrs_benches::{Series, Table};
+use ipfrs_benches::{Bound, Goal, Series, Table};
 
-use crate::figures::{Bound, Goal, Measurement, goals_beside_nginx, turns};
+use crate::figures::{Measurement, goals_beside_nginx, turns};
 use crate::nginx::NGINX;
 use crate::site::Site;
 
@@ -37,10 +37,6 @@ impl Http2 {
 }
 
 impl Measurement for Http2 {
-    fn name(&self) -> &'static str {
-        "HTTP/2"
-    }
-
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         for turn in turns(round, self.servers.len()) {
             let server = &mut self.servers[turn];
@@ -52,11 +48,11 @@ impl Measurement for Http2 {
 
     fn tables(&self) -> Vec<Table> {
         let rows = self.servers.iter().map(|server| vec![server.name.to_owned(), server.per_second.show(0)]);
-        vec![Table {
-            title: format!("GETs of 1 KiB over HTTP/2 without TLS, {STREAMS} streams on one connection, one worker"),
-            head: vec!["server", "requests/s"],
-            rows: rows.collect(),
-        }]
+        vec![Table::new(
+            format!("GETs of 1 KiB over HTTP/2 without TLS, {STREAMS} streams on one connection, one worker"),
+            ["server", "requests/s"],
+            rows,
+        )]
     }
 
     fn goals(&self) -> Vec<Goal> {

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use ipfrs_benches::{Client, Series, Table, get, process::cpu_seconds};
+use ipfrs_benches::{Bound, Client, Goal, Series, Table, get, process::cpu_seconds};
 
-use crate::figures::{Bound, Goal, Measurement, goals_beside_nginx, names, turns};
+use crate::figures::{Measurement, goals_beside_nginx, names, turns};
 use crate::site::Site;
 
 /// GETs in one round: the system tells CPU time in steps of 10 ms, a good part of what one GET takes.
@@ -37,10 +37,6 @@ impl LargeGets {
 }
 
 impl Measurement for LargeGets {
-    fn name(&self) -> &'static str {
-        "large file"
-    }
-
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         let gigabytes = site.large_bytes() as f64 * f64::from(TRANSFERS) / 1e9;
         for turn in turns(round, self.servers.len()) {
@@ -63,11 +59,11 @@ impl Measurement for LargeGets {
         let row = |server: &Server| {
             vec![server.name.to_owned(), server.gb_per_second.show(2), server.cpu_seconds_per_gb.show(3)]
         };
-        vec![Table {
-            title: format!("GET of {} MiB", self.file_mib),
-            head: vec!["server", "GB/s", "server CPU s/GB"],
-            rows: self.servers.iter().map(row).collect(),
-        }]
+        vec![Table::new(
+            format!("GET of {} MiB", self.file_mib),
+            ["server", "GB/s", "server CPU s/GB"],
+            self.servers.iter().map(row),
+        )]
     }
 
     fn goals(&self) -> Vec<Goal> {

@@ -13,7 +13,6 @@ mod memory;
 mod nginx;
 mod options;
 mod ranges;
-mod report;
 mod site;
 mod small;
 mod tensors;
@@ -23,12 +22,15 @@ mod wrk;
 use std::env;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use ipfrs_benches::{Asked, SERVE, check_place, process, serve};
+use anyhow::{Result, ensure};
+use ipfrs_benches::{Asked, SERVE, Section, check, process, publish, serve};
 
 use crate::figures::Measurement;
 use crate::options::{BECOME, Options, USAGE};
 use crate::site::Site;
+
+/// The place of the figures, as [`check`] knows it.
+const PLACE: &str = "figures";
 
 /// As in the daemon.
 #[global_allocator]
@@ -51,29 +53,58 @@ fn main() -> ExitCode {
     }
 }
 
+/// A part of the comparison: how `--only` calls it, and what prepares it.
+type Part = (&'static str, fn(&Site) -> Result<Box<dyn Measurement>>);
+
+/// In the order in which they are measured in each round, and reported.
+const PARTS: [Part; 10] = [
+    ("large", |site| Ok(Box::new(large::LargeGets::new(site)))),
+    ("ranges", |site| Ok(Box::new(ranges::Ranges::new(site)))),
+    ("tensors", |site| Ok(Box::new(tensors::Tensors::prepare(site)?))),
+    ("small", |site| Ok(Box::new(small::SmallGets::new(site)))),
+    ("http2", |site| Ok(Box::new(h2::Http2::new(site)))),
+    ("batches", |site| Ok(Box::new(batch::Batches::prepare(site)?))),
+    ("far", |site| Ok(Box::new(far::FarBatches::prepare(site)?))),
+    ("connections", |site| Ok(Box::new(connections::Connections::prepare(site)?))),
+    ("uploads", |_| Ok(Box::new(upload::Uploads::new()))),
+    ("memory", |site| Ok(Box::new(memory::MemoryUse::new(site)))),
+];
+
+/// What goes wrong with one part costs no figures of the others.
 fn compare(options: Options) -> Result<()> {
     process::raise_open_file_limit()?;
-    check_place(&options.arguments, report::PLACE)?;
+    let names = PARTS.map(|(name, _)| name);
+    check(&options.arguments, PLACE, &names)?;
     eprintln!("peers: preparing a file of {} MiB", options.file_mib);
     let site = Site::prepare(options)?;
-    let mut measurements: Vec<Box<dyn Measurement>> = vec![
-        Box::new(large::LargeGets::new(&site)),
-        Box::new(ranges::Ranges::new(&site)),
-        Box::new(tensors::Tensors::prepare(&site)?),
-        Box::new(small::SmallGets::new(&site)),
-        Box::new(h2::Http2::new(&site)),
-        Box::new(batch::Batches::prepare(&site)?),
-        Box::new(far::FarBatches::prepare(&site)?),
-        Box::new(connections::Connections::prepare(&site)?),
-        Box::new(upload::Uploads::new()),
-        Box::new(memory::MemoryUse::new(&site)),
-    ];
-    for round in 0..site.options.rounds {
-        for measurement in &mut measurements {
-            eprintln!("peers: round {} of {}: {}", round + 1, site.options.rounds, measurement.name());
-            let done = measurement.round(&site, round);
-            done.with_context(|| format!("{} could not be measured", measurement.name()))?;
+    let mut failed = Vec::new();
+    let mut fail = |name: &'static str, error: anyhow::Error| {
+        eprintln!("peers: {name} could not be measured: {error:#}");
+        failed.push(name);
+    };
+    let mut measurements: Vec<(&'static str, Box<dyn Measurement>)> = Vec::new();
+    for (name, prepare) in PARTS.into_iter().filter(|(name, _)| site.options.arguments.wants(name)) {
+        match prepare(&site) {
+            Ok(measurement) => measurements.push((name, measurement)),
+            Err(error) => fail(name, error),
         }
     }
-    report::render(&site, &measurements)?.publish(report::PLACE, &site.options.arguments)
+    for round in 0..site.options.rounds {
+        measurements.retain_mut(|(name, measurement)| {
+            eprintln!("peers: round {} of {}: {name}", round + 1, site.options.rounds);
+            let done = measurement.round(&site, round).and(site.cores.for_clients());
+            done.map_err(|error| fail(name, error)).is_ok()
+        });
+    }
+    let circumstances = site.circumstances()?;
+    let found = measurements.iter().map(|(name, measurement)| Section {
+        name: (*name).to_owned(),
+        circumstances: circumstances.clone(),
+        goals: measurement.goals(),
+        tables: measurement.tables(),
+        charts: measurement.charts(),
+    });
+    publish(PLACE, &names, found.collect(), &site.options.arguments)?;
+    ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+    Ok(())
 }

@@ -33,10 +33,6 @@ impl MemoryUse {
 }
 
 impl Measurement for MemoryUse {
-    fn name(&self) -> &'static str {
-        "memory"
-    }
-
     fn round(&mut self, _site: &Site, _round: usize) -> Result<()> {
         for server in &mut self.servers {
             let memory = memory(server.pid)?;
@@ -52,10 +48,10 @@ impl Measurement for MemoryUse {
                 [&server.peak_resident_mib, &server.anonymous_mib].map(|series| format!("{:.0}", series.max()));
             [vec![server.name.to_owned()], figures.to_vec()].concat()
         };
-        vec![Table {
-            title: "Memory of the serving processes, all of the above served".to_owned(),
-            head: vec!["server", "peak resident (VmHWM, mapped files included), MiB", "anonymous (RssAnon), MiB"],
-            rows: self.servers.iter().map(row).collect(),
-        }]
+        vec![Table::new(
+            "Memory of the serving processes, all of the above served",
+            ["server", "peak resident (VmHWM, mapped files included), MiB", "anonymous (RssAnon), MiB"],
+            self.servers.iter().map(row),
+        )]
     }
 }

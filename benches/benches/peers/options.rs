@@ -5,10 +5,12 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use ipfrs_benches::{Arguments, number};
 
-pub(crate) const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FILE] [--json FILE] [--require-peers]]
+pub(crate) const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FILE] [--json FILE] [--only PART,...]
+       [--require-peers]]
 
   --write FILE      also put the figures into FILE, between its markers; relative to the workspace
   --json FILE       and into this one, with what is drawn of them
+  --only PART,...   measure these parts alone; with --json, figures of the others stay as they are in FILE
   --require-peers   fail where nginx or wrk is not installed (as when CI is set) instead of leaving it out
 
 environment: ROUNDS (5), FILE_MIB (1024), SECONDS (3, of each run of a load generator), CONNECTIONS (10000, that are

@@ -3,9 +3,9 @@
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{Axis, Chart, Client, Line, Offsets, Point, Series, Table, get_range, seconds_each};
+use ipfrs_benches::{Axis, Bound, Chart, Client, Goal, Line, Offsets, Point, Series, Table, get_range, seconds_each};
 
-use crate::figures::{Bound, Goal, Measurement, goals_beside_nginx, names, turns};
+use crate::figures::{Measurement, goals_beside_nginx, names, turns};
 use crate::site::{Site, Target};
 
 const SIZES: [(&str, u64); 4] = [("1 KiB", 1 << 10), ("64 KiB", 64 << 10), ("1 MiB", 1 << 20), ("10 MiB", 10 << 20)];
@@ -32,10 +32,6 @@ impl Ranges {
 }
 
 impl Measurement for Ranges {
-    fn name(&self) -> &'static str {
-        "ranges"
-    }
-
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         for (index, (_, length)) in SIZES.into_iter().enumerate() {
             for turn in turns(round, self.servers.len()) {
@@ -64,11 +60,7 @@ impl Measurement for Ranges {
                 vec![size.to_owned(), server.name.to_owned(), series.show(0), format!("{megabytes:.0}")]
             })
         });
-        vec![Table {
-            title: "Ranges, one connection".to_owned(),
-            head: vec!["range", "server", "requests/s", "MB/s"],
-            rows: rows.collect(),
-        }]
+        vec![Table::new("Ranges, one connection", ["range", "server", "requests/s", "MB/s"], rows)]
     }
 
     fn charts(&self) -> Vec<Chart> {
@@ -80,7 +72,7 @@ impl Measurement for Ranges {
             Line { name: server.name.to_owned(), color, is_dashed: false, points: points.collect() }
         });
         vec![Chart {
-            name: "ranges",
+            name: "ranges".to_owned(),
             title: "Ranges of the large file, one after the other on one connection".to_owned(),
             x: Axis::bytes("size of the range"),
             y: Axis::logarithmic("MB/s"),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use ipfrs_benches::{
-    Client, Cores, GatewayProcess, Multipart, Profile, add_file, get, process::version, random, write_random_file,
+    Client, Cores, GatewayProcess, Multipart, Profile, add_file, get, machine, process::version, random,
+    write_random_file,
 };
 use tempfile::TempDir;
 
@@ -100,6 +101,24 @@ impl Site {
         })
     }
 
+    /// The machine, the programs, and how often everything was measured.
+    pub(crate) fn circumstances(&self) -> Result<String> {
+        let missing = || "no".to_owned();
+        Ok(format!(
+            "{machine}{pinned}, {nginx}, {wrk}, {h2load}. Loads of {seconds} s. Medians of {rounds} rounds, in parentheses the least and the largest.",
+            machine = machine()?,
+            pinned = if self.cores.is_pinned() { " (one core for the server, another for the client)" } else { "" },
+            nginx = self
+                .nginx_version
+                .as_deref()
+                .map_or_else(|| missing() + " nginx", |text| words(text, "nginx version:")),
+            wrk = self.wrk_version.as_deref().map_or_else(|| missing() + " wrk", |text| words(text, "")),
+            h2load = self.h2load_version.as_deref().map_or_else(|| missing() + " h2load", |text| words(text, "")),
+            seconds = self.options.wrk_seconds,
+            rounds = self.options.rounds,
+        ))
+    }
+
     /// Bytes of the large file.
     pub(crate) fn large_bytes(&self) -> u64 {
         self.options.file_mib * MIB
@@ -153,4 +172,9 @@ fn targets(gateway: &GatewayProcess, nginx: Option<&Nginx>, added: &Added) -> (V
     large.push(served("ipfrs, raw leaves of 1 MiB", &added.large_raw));
     small.push(served("ipfrs", &added.small));
     (large, small)
+}
+
+/// The first words of a line, as far as a version is told in them.
+fn words(line: &str, prefix: &str) -> String {
+    line.trim_start_matches(prefix).split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }

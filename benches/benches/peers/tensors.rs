@@ -5,9 +5,9 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{Client, Profile, Series, Table, add_file, get, get_range, random};
+use ipfrs_benches::{Bound, Client, Goal, Profile, Series, Table, add_file, get, get_range, random};
 
-use crate::figures::{Bound, Goal, Measurement, turns};
+use crate::figures::{Measurement, turns};
 use crate::site::Site;
 
 /// F32 of 4096 × 4096: 64 MiB.
@@ -66,10 +66,6 @@ impl Tensors {
 }
 
 impl Measurement for Tensors {
-    fn name(&self) -> &'static str {
-        "tensors"
-    }
-
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         for turn in turns(round, self.ways.len()) {
             let way = &mut self.ways[turn];
@@ -86,11 +82,11 @@ impl Measurement for Tensors {
 
     fn tables(&self) -> Vec<Table> {
         let row = |way: &Way| vec![way.leaves.to_owned(), way.name.to_owned(), way.gb_per_second.show(2)];
-        vec![Table {
-            title: "A tensor of 64 MiB, one connection".to_owned(),
-            head: vec!["file", "asked for as", "GB/s"],
-            rows: self.ways.iter().map(row).collect(),
-        }]
+        vec![Table::new(
+            "A tensor of 64 MiB, one connection",
+            ["file", "asked for as", "GB/s"],
+            self.ways.iter().map(row),
+        )]
     }
 
     fn goals(&self) -> Vec<Goal> {

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use ipfrs_benches::{
-    Client, GatewayProcess, Multipart, Profile, Series, Table, add_file, get, process::memory, random,
+    Bound, Client, GatewayProcess, Goal, Multipart, Profile, Series, Table, add_file, get, process::memory, random,
 };
 
-use crate::figures::{Bound, Goal, Measurement};
+use crate::figures::Measurement;
 use crate::site::Site;
 
 const SMALL_FILES: usize = 10_000;
@@ -67,10 +67,6 @@ impl Uploads {
 }
 
 impl Measurement for Uploads {
-    fn name(&self) -> &'static str {
-        "uploads"
-    }
-
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         // The gateway has all cores here, as users give it.
         site.cores.for_anything()?;
@@ -94,10 +90,10 @@ impl Measurement for Uploads {
     fn tables(&self) -> Vec<Table> {
         let ratio = self.large.median() / self.dd.median();
         let row = |what: &str, figure| vec![what.to_owned(), figure];
-        vec![Table {
-            title: "Uploads, durable when answered".to_owned(),
-            head: vec!["what", "figure"],
-            rows: vec![
+        vec![Table::new(
+            "Uploads, durable when answered",
+            ["what", "figure"],
+            [
                 row("dd conv=fdatasync of the large file, MB/s", self.dd.show(0)),
                 row("add of the large file, one connection, MB/s", self.large.show(0)),
                 row("add / dd", format!("{ratio:.2}")),
@@ -105,7 +101,7 @@ impl Measurement for Uploads {
                 row("gateway, peak resident (VmHWM, mapped packs included), MiB", self.peak_resident_mib.show(0)),
                 row("gateway, anonymous at the end (RssAnon), MiB", self.anonymous_mib.show(0)),
             ],
-        }]
+        )]
     }
 
     fn goals(&self) -> Vec<Goal> {

@@ -199,15 +199,15 @@ fn all_sizes(stores: &[Filled]) -> Result<(Table, Chart)> {
         Line { name: name.to_owned(), color, is_dashed: false, points: points.collect() }
     });
     let chart = Chart {
-        name: "growth",
+        name: "growth".to_owned(),
         title: format!("Stores of blocks of 1 KiB, beside one of {}", SIZES[0]),
         x: Axis::logarithmic("blocks"),
         y: Axis::linear("times as much as in the smallest store"),
         lines: lines.collect(),
     };
-    let table = Table {
-        title: "Stores of blocks of 1 KiB".to_owned(),
-        head: vec![
+    let table = Table::new(
+        "Stores of blocks of 1 KiB",
+        [
             "blocks",
             "start until it answers, s",
             "GET p50, ms",
@@ -218,7 +218,7 @@ fn all_sizes(stores: &[Filled]) -> Result<(Table, Chart)> {
             "on disk besides the blocks, bytes for each",
         ],
         rows,
-    };
+    );
     Ok((table, chart))
 }
 
@@ -268,9 +268,5 @@ fn largest(few: &Filled, many: &Filled) -> Result<Table> {
             overhead <= OVERHEAD_GOAL,
         ),
     ];
-    Ok(Table {
-        title: format!("The store of {} blocks of 1 KiB", many.cids.len()),
-        head: vec!["what", "figure", "goal", ""],
-        rows,
-    })
+    Ok(Table::new(format!("The store of {} blocks of 1 KiB", many.cids.len()), ["what", "figure", "goal", ""], rows))
 }

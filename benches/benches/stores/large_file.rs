@@ -46,11 +46,11 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
     drop(gateway);
     fs::remove_file(path)?;
     fs::remove_dir_all(repo)?;
-    Ok(Table {
-        title: format!("A file of {} MiB, one connection", options.file_mib),
-        head: vec!["", "MB/s", "most anonymous memory (RssAnon), MiB", "goal", ""],
+    Ok(Table::new(
+        format!("A file of {} MiB, one connection", options.file_mib),
+        ["", "MB/s", "most anonymous memory (RssAnon), MiB", "goal", ""],
         rows,
-    })
+    ))
 }
 
 /// What comes of `work`, the seconds that it takes, and the most anonymous memory, in MiB, that the process has meanwhile.

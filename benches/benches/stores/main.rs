@@ -8,15 +8,16 @@ mod large_file;
 mod options;
 
 use std::env;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use ipfrs_benches::{Asked, Report, SERVE, check_place, machine, process, serve};
+use anyhow::{Result, ensure};
+use ipfrs_benches::{Asked, Chart, SERVE, Section, Table, check, machine, process, publish, serve};
 use tempfile::TempDir;
 
 use crate::options::{Options, USAGE};
 
-/// The place of the figures, as [`check_place`] knows it.
+/// The place of the figures, as [`check`] knows it.
 const PLACE: &str = "stores";
 
 /// As in the daemon.
@@ -39,19 +40,44 @@ fn main() -> ExitCode {
     }
 }
 
+/// A part: how `--only` calls it, and what measures it.
+type Part = (&'static str, fn(&Options, &Path) -> Result<(Vec<Table>, Vec<Chart>)>);
+
+/// In the order in which they are measured and reported.
+const PARTS: [Part; 3] = [
+    ("large-file", |options, directory| Ok((vec![large_file::measure(options, directory)?], Vec::new()))),
+    ("growth", growth::measure),
+    ("collection", |options, directory| Ok((vec![collection::measure(options, directory)?], Vec::new()))),
+];
+
+/// What goes wrong with one part costs no figures of the others.
 fn measure(options: &Options) -> Result<()> {
     process::raise_open_file_limit()?;
-    check_place(&options.arguments, PLACE)?;
-    // On the disk of the build: the system's directory for temporary files may be in memory.
-    let directory = TempDir::with_prefix_in("stores-", env!("CARGO_TARGET_TMPDIR"))?;
-    let step = |name: &str| eprintln!("stores: {name}");
-    step("large file");
-    let file = large_file::measure(options, directory.path()).context("a large file could not be measured")?;
-    step("growth");
-    let (growth, charts) = growth::measure(options, directory.path()).context("growth could not be measured")?;
-    step("collection");
-    let collection = collection::measure(options, directory.path()).context("a collection could not be measured")?;
-    let tables = [file].into_iter().chain(growth).chain([collection]).collect();
-    let circumstances = format!("{}. Medians, in parentheses the least and the largest.", machine()?);
-    Report { circumstances, tables, charts }.publish(PLACE, &options.arguments)
+    let names = PARTS.map(|(name, _)| name);
+    check(&options.arguments, PLACE, &names)?;
+    let rounds = options.rounds;
+    let circumstances =
+        format!("{}. Medians of {rounds} rounds, in parentheses the least and the largest.", machine()?);
+    let (mut found, mut failed) = (Vec::new(), Vec::new());
+    for (name, measure) in PARTS.into_iter().filter(|(name, _)| options.arguments.wants(name)) {
+        eprintln!("stores: {name}");
+        // On the disk of the build: the system's directory for temporary files may be in memory.
+        let directory = TempDir::with_prefix_in("stores-", env!("CARGO_TARGET_TMPDIR"))?;
+        match measure(options, directory.path()) {
+            Ok((tables, charts)) => found.push(Section {
+                name: name.to_owned(),
+                circumstances: circumstances.clone(),
+                goals: Vec::new(),
+                tables,
+                charts,
+            }),
+            Err(error) => {
+                eprintln!("stores: {name} could not be measured: {error:#}");
+                failed.push(name);
+            }
+        }
+    }
+    publish(PLACE, &names, found, &options.arguments)?;
+    ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
+    Ok(())
 }

@@ -3,10 +3,11 @@
 use anyhow::{Result, ensure};
 use ipfrs_benches::{Arguments, number};
 
-pub(crate) const USAGE: &str = "usage: cargo bench --bench stores [-- [--write FILE] [--json FILE]]
+pub(crate) const USAGE: &str = "usage: cargo bench --bench stores [-- [--write FILE] [--json FILE] [--only PART,...]]
 
   --write FILE      also put the figures into FILE, between its markers; relative to the workspace
   --json FILE       and into this one, with what is drawn of them
+  --only PART,...   measure these parts alone; with --json, figures of the others stay as they are in FILE
 
 environment: FILE_MIB (4096), BLOCKS (1000000; 10000000 takes 30 GiB of disk), PACK_MIB (1000, of blocks of
 256 KiB), ROUNDS (5)";
