@@ -18,6 +18,8 @@ pub enum Profile {
     DagPb,
     /// Raw leaves of 1 MiB: a small file is one block with its bytes and nothing else.
     Raw,
+    /// Raw leaves of 256 KiB, in words that Kubo knows, too: a file that is not longer is one block. They are not pinned.
+    RawBlocks,
 }
 
 impl Profile {
@@ -25,6 +27,7 @@ impl Profile {
         match self {
             Self::DagPb => "/api/v0/add?profile=unixfs-v0-2015",
             Self::Raw => "/api/v0/add?profile=unixfs-v1-2025",
+            Self::RawBlocks => "/api/v0/add?cid-version=1&raw-leaves=true&pin=false",
         }
     }
 }

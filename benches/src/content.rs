@@ -42,14 +42,14 @@ pub fn text(seed: u64, length: usize) -> Vec<u8> {
     text
 }
 
-/// Makes a file of `mib` MiB of pseudo-random bytes.
+/// Makes a file of `mib` MiB of pseudo-random bytes that `seed` decides on.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write_random_file(path: &Path, mib: u64) -> Result<()> {
+pub fn write_random_file(path: &Path, seed: u64, mib: u64) -> Result<()> {
     let describe = || format!("cannot write {}", path.display());
     let mut file = File::create(path).with_context(describe)?;
-    let mut generator = ChaCha8Rng::seed_from_u64(mib);
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
     let mut piece = vec![0; PIECE_BYTES];
     for _ in 0..mib {
         generator.fill_bytes(&mut piece);

@@ -99,6 +99,20 @@ pub fn memory(pid: u32) -> Result<Memory> {
     Ok(Memory { peak_resident: field("VmHWM")?, anonymous: field("RssAnon")? })
 }
 
+/// Bytes that the system has read from disks for `pids`: those that were not in the page cache.
+///
+/// # Errors
+/// When one of them has ended, or the system does not count.
+pub fn read_from_disk(pids: &[u32]) -> Result<f64> {
+    let mut bytes = 0.0;
+    for pid in pids {
+        let counts = fs::read_to_string(format!("/proc/{pid}/io")).context("what was read cannot be told")?;
+        let read = counts.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse::<f64>().ok());
+        bytes += read.with_context(|| format!("/proc/{pid}/io has no read_bytes"))?;
+    }
+    Ok(bytes)
+}
+
 /// The processes that `pid` has started and that are there.
 ///
 /// # Errors

@@ -37,15 +37,28 @@ impl GatewayProcess {
         Self::start_as(SERVE, repo, workers)
     }
 
+    /// Starts it with another `compression.level` than by default.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_compressing(repo: &Path, workers: usize, level: &str) -> Result<Self> {
+        Self::start_with(SERVE, repo, &[&workers.to_string(), level])
+    }
+
     /// Starts another server than the gateway: this program, with `role` in the place of [`SERVE`]. It prints its address as
     /// [`serve`] does, and ends with its standard input.
     ///
     /// # Errors
     /// As [`Self::start`].
     pub fn start_as(role: &str, repo: &Path, workers: Option<usize>) -> Result<Self> {
+        let workers = workers.map(|workers| workers.to_string());
+        Self::start_with(role, repo, workers.as_deref().as_slice())
+    }
+
+    fn start_with(role: &str, repo: &Path, more: &[&str]) -> Result<Self> {
         let log = log_of(repo);
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
-        command.arg(role).arg(repo).args(workers.map(|workers| workers.to_string()));
+        command.arg(role).arg(repo).args(more);
         // What the tester's own settings would change.
         command.env_remove("RUST_LOG");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
@@ -105,15 +118,18 @@ fn log_of(repo: &Path) -> PathBuf {
     repo.with_extension("log")
 }
 
-/// Is that gateway until standard input ends: `arguments` are the repo and the number of workers. Prints its
-/// address and that for gRPC.
+/// Is that gateway until standard input ends: `arguments` are the repo, the number of workers and the level of compression,
+/// as far as they are given. Prints its address and that for gRPC.
 ///
 /// # Errors
 /// When the arguments are not these, or the gateway fails.
 pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let repo = PathBuf::from(arguments.next().context("serve names no repo")?);
     let workers = arguments.next().map(|workers| workers.parse()).transpose().context("workers are a number")?;
-    let config = crate::config(workers);
+    let mut config = crate::config(workers);
+    if let Some(level) = arguments.next() {
+        config.compression.level = serde_json::from_value(level.into()).context("there is no such level")?;
+    }
     config.log.start()?;
     let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
     let served = runtime.block_on(async {

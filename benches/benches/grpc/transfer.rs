@@ -22,7 +22,7 @@ const WINDOW_BYTES: u32 = 8 * 1024 * 1024;
 
 pub(crate) fn measure(options: &Options, cores: &Cores, directory: &Path) -> Result<Table> {
     let path = directory.join("file");
-    write_random_file(&path, options.file_mib)?;
+    write_random_file(&path, options.file_mib, options.file_mib)?;
     let mut file = File::open(&path)?;
     let bytes = file.metadata()?.len();
     cores.for_servers()?;

@@ -6,12 +6,12 @@ use ipfrs_benches::{Axis, Batch, Bound, Chart, Client, Cores, Goal, Line, Point,
 use crate::figures::{Measurement, turns};
 use crate::site::Site;
 
-const KIB: usize = 1_024;
+pub(crate) const KIB: usize = 1_024;
 /// Sizes of blocks. The first are fetched from both places.
-const SIZES: [usize; 3] = [KIB, 16 * KIB, 256 * KIB];
-const COUNTS: [usize; 4] = [1, 10, 100, 1_000];
+pub(crate) const SIZES: [usize; 3] = [KIB, 16 * KIB, 256 * KIB];
+pub(crate) const COUNTS: [usize; 4] = [1, 10, 100, 1_000];
 /// How many times as fast as a GET each so many of the smallest blocks are to be.
-const GOALS: [(usize, f64); 2] = [(100, 10.0), (1_000, 20.0)];
+pub(crate) const GOALS: [(usize, f64); 2] = [(100, 10.0), (1_000, 20.0)];
 /// How many times the MB/s of JSON a CAR of so many blocks is to have.
 const CAR_GOAL: (usize, f64) = (100, 2.0);
 

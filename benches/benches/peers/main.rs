@@ -4,10 +4,14 @@
 //! measured by the same client, in turns: a disturbance of the machine hits all alike. docs/PERFORMANCE.md says what
 //! each figure means.
 mod batch;
+mod cold;
+mod compressed;
 mod connections;
 mod far;
 mod figures;
 mod h2;
+mod hashes;
+mod kubo;
 mod large;
 mod memory;
 mod nginx;
@@ -26,6 +30,7 @@ use anyhow::{Result, ensure};
 use ipfrs_benches::{Asked, SERVE, Section, check, process, publish, serve};
 
 use crate::figures::Measurement;
+use crate::hashes::HASH;
 use crate::options::{BECOME, Options, USAGE};
 use crate::site::Site;
 
@@ -37,9 +42,10 @@ const PLACE: &str = "figures";
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = match Asked::parse("peers", &[SERVE, BECOME], USAGE, env::args().skip(1)) {
+    let done = match Asked::parse("peers", &[SERVE, BECOME, HASH], USAGE, env::args().skip(1)) {
         Ok(Asked::Measure(arguments)) => options::options(arguments).and_then(compare),
         Ok(Asked::Child(BECOME, command)) => process::become_program(&command),
+        Ok(Asked::Child(HASH, _)) => hashes::hash(),
         Ok(Asked::Child(_, arguments)) => serve(arguments.into_iter()),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
@@ -57,7 +63,7 @@ fn main() -> ExitCode {
 type Part = (&'static str, fn(&Site) -> Result<Box<dyn Measurement>>);
 
 /// In the order in which they are measured in each round, and reported.
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 15] = [
     ("large", |site| Ok(Box::new(large::LargeGets::new(site)))),
     ("ranges", |site| Ok(Box::new(ranges::Ranges::new(site)))),
     ("tensors", |site| Ok(Box::new(tensors::Tensors::prepare(site)?))),
@@ -66,7 +72,12 @@ const PARTS: [Part; 10] = [
     ("batches", |site| Ok(Box::new(batch::Batches::prepare(site)?))),
     ("far", |site| Ok(Box::new(far::FarBatches::prepare(site)?))),
     ("connections", |site| Ok(Box::new(connections::Connections::prepare(site)?))),
+    ("cold", |site| Ok(Box::new(cold::Cold::prepare(site)?))),
+    ("compression", |site| Ok(Box::new(compressed::Compressed::prepare(site)?))),
+    ("hashes", |_| Ok(Box::new(hashes::Hashes::new()?))),
     ("uploads", |_| Ok(Box::new(upload::Uploads::new()))),
+    ("kubo-add", |site| Ok(Box::new(kubo::adds::KuboAdds::new(site)))),
+    ("kubo-reads", |site| Ok(Box::new(kubo::reads::KuboReads::prepare(site)?))),
     ("memory", |site| Ok(Box::new(memory::MemoryUse::new(site)))),
 ];
 

@@ -85,7 +85,8 @@ impl Drop for Nginx {
     }
 }
 
-fn signal(pid: u32, signal: Signal) {
+/// Sends a signal to a process that this one has started.
+pub(crate) fn signal(pid: u32, signal: Signal) {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     if let Err(error) = kill_process(pid, signal) {
         eprintln!("peers: process {pid} takes no signal: {error}");

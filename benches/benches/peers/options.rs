@@ -13,9 +13,9 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FI
   --only PART,...   measure these parts alone; with --json, figures of the others stay as they are in FILE
   --require-peers   fail where nginx or wrk is not installed (as when CI is set) instead of leaving it out
 
-environment: ROUNDS (5), FILE_MIB (1024), SECONDS (3, of each run of a load generator), CONNECTIONS (10000, that are
+environment: ROUNDS (5), FILE_MIB (1024), COLD_MIB (32, each of 50 files), SECONDS (3, of each run of a load generator), CONNECTIONS (10000, that are
 held for ten times as long), PIN (1: a core for the server and another for the client; 0: wherever the system puts
-them)";
+them), KUBO (the program; `ipfs` on the PATH, and where there is none Kubo is left out)";
 
 /// The first argument of a child of this program that is to be another one.
 pub(crate) const BECOME: &str = "become";
@@ -26,6 +26,8 @@ pub(crate) struct Options {
     pub(crate) rounds: usize,
     /// Size of the large file in MiB; at least the longest range.
     pub(crate) file_mib: u64,
+    /// Size in MiB of each of the files that are read cold, and at the same time.
+    pub(crate) cold_mib: u64,
     /// Seconds of one run of wrk or h2load, and of a tenth of the time that connections are held.
     pub(crate) wrk_seconds: u64,
     /// Connections that are open at the same time.
@@ -46,11 +48,12 @@ impl Options {
 /// How large a run is asked for.
 pub(crate) fn options(arguments: Arguments) -> Result<Options> {
     // `cargo test --benches` gives no argument: it is to see that this works, not how fast it is.
-    let (rounds, file_mib, seconds, connections) =
-        if arguments.is_full { (5, 1_024, 3, 10_000) } else { (1, 16, 1, 100) };
+    let (rounds, file_mib, cold_mib, seconds, connections) =
+        if arguments.is_full { (5, 1_024, 32, 3, 10_000) } else { (1, 16, 1, 1, 100) };
     let options = Options {
         rounds: number("ROUNDS", rounds)?,
         file_mib: number("FILE_MIB", file_mib)?,
+        cold_mib: number("COLD_MIB", cold_mib)?,
         wrk_seconds: number("SECONDS", seconds)?,
         connections: number("CONNECTIONS", connections)?,
         is_pinned: number::<u8>("PIN", 1)? != 0,
@@ -58,6 +61,7 @@ pub(crate) fn options(arguments: Arguments) -> Result<Options> {
     };
     ensure!((1..=1_000).contains(&options.rounds), "ROUNDS = {}: give 1 to 1000", options.rounds);
     ensure!((16..=65_536).contains(&options.file_mib), "FILE_MIB = {}: give 16 to 65536", options.file_mib);
+    ensure!((1..=1_024).contains(&options.cold_mib), "COLD_MIB = {}: give 1 to 1024", options.cold_mib);
     ensure!((1..=600).contains(&options.wrk_seconds), "SECONDS = {}: give 1 to 600", options.wrk_seconds);
     ensure!((1..=16_000).contains(&options.connections), "CONNECTIONS = {}: give 1 to 16000", options.connections);
     Ok(options)

@@ -11,6 +11,7 @@ use ipfrs_benches::{
 };
 use tempfile::TempDir;
 
+use crate::kubo::Program;
 use crate::nginx::Nginx;
 use crate::options::Options;
 
@@ -30,6 +31,8 @@ pub(crate) struct Site {
     pub(crate) wrk_version: Option<String>,
     /// What `h2load --version` says.
     pub(crate) h2load_version: Option<String>,
+    /// Where it is installed.
+    pub(crate) kubo: Option<Program>,
     /// The large file at each server.
     pub(crate) large: Vec<Target>,
     /// The file of [`SMALL_BYTES`] at each server.
@@ -63,12 +66,13 @@ impl Site {
         let nginx_version = version("nginx", "-v", "nginx-light", options.arguments.require_peers)?;
         let wrk_version = version("wrk", "-v", "wrk", options.arguments.require_peers)?;
         let h2load_version = version("h2load", "--version", "nghttp2-client", false)?;
+        let kubo = Program::find()?;
         // On the disk of the build: the system's directory for temporary files may be in memory.
         let directory = TempDir::with_prefix_in("peers-", env!("CARGO_TARGET_TMPDIR"))?;
         let (www, repo) = (directory.path().join("www"), directory.path().join("repo"));
         fs::create_dir(&www)?;
         let (large_path, small_path) = (www.join("large"), www.join("small"));
-        write_random_file(&large_path, options.file_mib)?;
+        write_random_file(&large_path, options.file_mib, options.file_mib)?;
         fs::write(&small_path, random(0, SMALL_BYTES))?;
         let added = fill(&repo, &large_path, &small_path)?;
         let cores = Cores::new(options.is_pinned)?;
@@ -94,6 +98,7 @@ impl Site {
             nginx_version,
             wrk_version,
             h2load_version,
+            kubo,
             large,
             small,
             large_path,

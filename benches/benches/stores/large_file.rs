@@ -19,7 +19,7 @@ const GOAL_MIB: f64 = 143.0;
 
 pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
     let (path, repo) = (directory.join("large"), directory.join("large-repo"));
-    write_random_file(&path, options.file_mib)?;
+    write_random_file(&path, options.file_mib, options.file_mib)?;
     let mut file = File::open(&path)?;
     let megabytes = file.metadata()?.len() as f64 / 1e6;
     let gateway = GatewayProcess::start(&repo, None)?;

@@ -1,0 +1,230 @@
+//! Blocks from Kubo's `block/get` beside our batches, and what its gateway serves.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ipfrs_benches::{
+    Batch, Bound, Client, Goal, Multipart, Profile, Series, Table, add_file, get, load, post, random, seconds_each,
+};
+
+use crate::batch::{COUNTS, GOALS, KIB, SIZES, WAYS};
+use crate::figures::{Measurement, turns};
+use crate::kubo::{Daemon, Program};
+use crate::site::{SMALL_BYTES, Site};
+
+/// Blocks are added in requests of about this size.
+const FORM_BYTES: usize = 32 << 20;
+/// Connections that ask for the small file.
+const CONNECTIONS: usize = 64;
+
+pub(crate) struct KuboReads {
+    /// Nothing is measured where Kubo is not installed.
+    kubo: Option<Kubo>,
+    file_mib: u64,
+    sizes: Vec<Size>,
+    /// Kubo, and us.
+    served: [Served; 2],
+}
+
+struct Kubo {
+    name: String,
+    daemon: Daemon,
+    /// Paths at its gateway.
+    large: String,
+    small: String,
+}
+
+/// So many blocks of one size.
+struct Size {
+    /// Requests of `block/get`, each for one block.
+    one_by_one: Vec<Vec<u8>>,
+    batch: Batch,
+    /// Milliseconds for all blocks: of `block/get` first, then of each of [`WAYS`] as it numbers them.
+    milliseconds: [Series; WAYS.len()],
+}
+
+/// What a gateway served.
+#[derive(Default)]
+struct Served {
+    gb_per_second: Series,
+    per_second: Series,
+    p50_ms: Series,
+    p99_ms: Series,
+}
+
+impl KuboReads {
+    /// Fills a repo of Kubo's, checks what it gives, and starts it anew with the core of a server.
+    pub(crate) fn prepare(site: &Site) -> Result<Self> {
+        let (mut kubo, mut sizes) = (None, Vec::new());
+        if let Some(program) = &site.kubo {
+            let (found, requests) = Kubo::prepare(site, program)?;
+            kubo = Some(found);
+            let mut client = Client::connect(site.gateway.address())?;
+            for (bytes, requests) in SIZES.into_iter().zip(requests) {
+                for count in COUNTS {
+                    sizes.push(Size {
+                        one_by_one: requests[..count].to_vec(),
+                        batch: Batch::prepare(&mut client, count, bytes)?,
+                        milliseconds: Default::default(),
+                    });
+                }
+            }
+        }
+        Ok(Self { kubo, file_mib: site.options.file_mib, sizes, served: Default::default() })
+    }
+
+    fn name(&self) -> &str {
+        self.kubo.as_ref().map_or("", |kubo| &kubo.name)
+    }
+}
+
+impl Kubo {
+    /// With requests for as many blocks of each of [`SIZES`] as there are at most.
+    fn prepare(site: &Site, program: &Program) -> Result<(Self, Vec<Vec<Vec<u8>>>)> {
+        let repo = site.scratch("kubo");
+        site.cores.for_anything()?;
+        program.init(&repo, false)?;
+        let daemon = Daemon::start(program, &repo)?;
+        let large = add_file(&mut Client::connect(daemon.rpc)?, Profile::DagPb, &mut site.large_file()?)?;
+        let small = add(&daemon, &[random(0, SMALL_BYTES)])?.concat();
+        let mut requests = Vec::new();
+        for bytes in SIZES {
+            let blocks: Vec<_> = (0..COUNTS[COUNTS.len() - 1]).map(|index| random(index as u64, bytes)).collect();
+            let mut of_size = Vec::new();
+            for some in blocks.chunks((FORM_BYTES / bytes).max(1)) {
+                let cids = add(&daemon, some)?;
+                of_size
+                    .extend(cids.iter().map(|cid| post(&format!("/api/v0/block/get?arg={cid}"), "text/plain", "", 0)));
+            }
+            let mut client = Client::connect(daemon.rpc)?;
+            for (request, block) in of_size.iter().zip(&blocks) {
+                client.send(request)?;
+                client.compare(200, block.as_slice()).context("Kubo gives another block")?;
+            }
+            requests.push(of_size);
+        }
+        drop(daemon);
+        site.cores.for_servers()?;
+        let daemon = Daemon::start(program, &repo)?;
+        site.cores.for_clients()?;
+        let found =
+            Self { name: program.name(), daemon, large: format!("/ipfs/{large}"), small: format!("/ipfs/{small}") };
+        let mut client = Client::connect(found.daemon.gateway)?;
+        client.send(&get(&found.large))?;
+        client.compare(200, site.large_file()?).context("Kubo's gateway serves other bytes")?;
+        Ok((found, requests))
+    }
+}
+
+/// Each of the files becomes a block. Kubo closes the connection after some of such requests.
+fn add(daemon: &Daemon, files: &[Vec<u8>]) -> Result<Vec<String>> {
+    let mut form = Multipart::default();
+    files.iter().for_each(|file| form.file(file));
+    form.send(&mut Client::connect(daemon.rpc)?, Profile::RawBlocks)
+}
+
+impl Size {
+    fn fetch(&self, way: usize, client: &mut Client) -> Result<()> {
+        if way > 0 {
+            return WAYS[way].1(&self.batch, client);
+        }
+        let bytes = self.batch.block_bytes() as u64;
+        self.one_by_one.iter().try_for_each(|request| client.exchange(request, 200, bytes))
+    }
+
+    /// Those of [`WAYS`] that there are for so many bytes, Kubo's in the place of the first.
+    fn ways(&self) -> impl Iterator<Item = usize> + use<> {
+        let fits_json = self.batch.fits_json();
+        (0..WAYS.len()).filter(move |way| *way != 1 || fits_json)
+    }
+
+    fn gain(&self, way: usize) -> f64 {
+        self.milliseconds[0].median() / self.milliseconds[way].median()
+    }
+}
+
+impl Measurement for KuboReads {
+    fn round(&mut self, site: &Site, round: usize) -> Result<()> {
+        let Some(kubo) = &self.kubo else { return Ok(()) };
+        for size in &mut self.sizes {
+            let ways: Vec<_> = size.ways().collect();
+            for way in turns(round, ways.len()).map(|turn| ways[turn]) {
+                let address = if way == 0 { kubo.daemon.rpc } else { site.gateway.address() };
+                let mut client = Client::connect(address)?;
+                let each = seconds_each(site.options.slice() / 3, || size.fetch(way, &mut client))?;
+                size.milliseconds[way].push(each * 1e3);
+            }
+        }
+        let ours =
+            |path: fn(&Site) -> Option<&str>| path(site).context("the gateway serves nothing").map(str::to_owned);
+        let large =
+            ours(|site| site.large.iter().find(|it| it.pids == [site.gateway.pid()]).map(|it| it.path.as_str()))?;
+        let small = ours(|site| site.small.last().map(|target| target.path.as_str()))?;
+        let all =
+            [(kubo.daemon.gateway, kubo.large.clone(), kubo.small.clone()), (site.gateway.address(), large, small)];
+        for turn in turns(round, all.len()) {
+            let ((address, large, small), served) = (&all[turn], &mut self.served[turn]);
+            let mut client = Client::connect(*address)?;
+            let start = Instant::now();
+            client.exchange(&get(large), 200, site.large_bytes())?;
+            served.gb_per_second.push(site.large_bytes() as f64 / 1e9 / start.elapsed().as_secs_f64());
+            let (body, time) = (random(0, SMALL_BYTES), Duration::from_secs(site.options.wrk_seconds));
+            let run = load(*address, &get(small), &body, CONNECTIONS, time)?;
+            served.per_second.push(run.per_second);
+            served.p50_ms.push(run.quantile(0.5));
+            served.p99_ms.push(run.quantile(0.99));
+        }
+        Ok(())
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let blocks = self.sizes.iter().flat_map(|size| {
+            size.ways().map(|way| {
+                let how = if way == 0 { "Kubo, block/get each" } else { WAYS[way].0 };
+                vec![
+                    format!("{} KiB", size.batch.block_bytes() / KIB),
+                    size.batch.count().to_string(),
+                    how.to_owned(),
+                    size.milliseconds[way].show(3),
+                    format!("{:.1}", size.gain(way)),
+                ]
+            })
+        });
+        let servers = [self.name(), "ipfrs"].into_iter().zip(&self.served).filter(|_| self.kubo.is_some());
+        let served = servers.map(|(name, served)| {
+            vec![
+                name.to_owned(),
+                served.gb_per_second.show(2),
+                served.per_second.show(0),
+                served.p50_ms.show(3),
+                served.p99_ms.show(3),
+            ]
+        });
+        vec![
+            Table::new(
+                format!("Blocks in one batch, beside block/get of {}, one connection", self.name()),
+                ["of", "blocks", "how", "ms for all", "times as fast as Kubo"],
+                blocks,
+            ),
+            Table::new(
+                format!("Gateways, one core: GET of {} MiB, and of 1 KiB on {CONNECTIONS} connections", self.file_mib),
+                ["server", "GB/s", "requests/s of 1 KiB", "p50 ms", "p99 ms"],
+                served,
+            ),
+        ]
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let goals = self.sizes.iter().filter(|size| size.batch.block_bytes() == SIZES[0]).flat_map(|size| {
+            let goal = GOALS.into_iter().find(|(count, _)| *count == size.batch.count());
+            goal.into_iter().flat_map(move |(count, least)| {
+                size.ways().skip(1).map(move |way| Goal {
+                    what: format!("{count} blocks of 1 KiB, client apart: {} / Kubo, block/get each", WAYS[way].0),
+                    figure: size.gain(way),
+                    bound: Bound::AtLeast(least),
+                })
+            })
+        });
+        goals.collect()
+    }
+}
