@@ -98,11 +98,12 @@ impl BatchConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Whether block locations and resolved paths are kept in memory.
+    /// Whether block locations, resolved paths and decoded nodes are kept in memory.
     pub enabled: bool,
     /// Most entries of each cache.
     pub max_entries: usize,
-    /// Most bytes of the resolved paths that are kept, and as many again of what tensors files have.
+    /// Most bytes of the resolved paths that are kept, and as many again of nodes between the roots and the leaves of files,
+    /// and of what tensors files have.
     pub max_bytes: u64,
     /// `max-age` of immutable answers, in seconds.
     pub max_age_seconds: u64,

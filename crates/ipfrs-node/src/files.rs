@@ -208,6 +208,7 @@ impl Node {
     /// A span of a file, of which nothing counts as a download.
     pub(crate) fn reader(&self, file: &FileContent, span: Span) -> DagReader {
         DagReader::new(self.inner.served.clone(), &file.0, span, &self.inner.config.streaming)
+            .with_nodes(self.inner.nodes.clone())
     }
 
     /// Keeps the streaming metrics of what goes out.

@@ -47,6 +47,10 @@ pub(crate) struct Metrics {
     pub location_hits: IntCounter,
     /// Lookups of block locations that needed the index.
     pub location_misses: IntCounter,
+    /// Nodes of files that were known.
+    pub node_hits: IntCounter,
+    /// Nodes of files that had to be decoded.
+    pub node_misses: IntCounter,
     /// Paths that were known.
     pub path_hits: IntCounter,
     /// Paths that had to be followed.
@@ -121,6 +125,8 @@ impl Metrics {
             chunk_size: r.histogram("ipfrs_streaming_chunk_size_bytes", "Bytes per piece of a stream", bytes)?,
             location_hits: hits.with_label_values(&["location"]),
             location_misses: misses.with_label_values(&["location"]),
+            node_hits: hits.with_label_values(&["node"]),
+            node_misses: misses.with_label_values(&["node"]),
             path_hits: hits.with_label_values(&["path"]),
             path_misses: misses.with_label_values(&["path"]),
             cache_hits: hits,

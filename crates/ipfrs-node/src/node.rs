@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_store::{BlockStore, Engine, Mappings, MemoryStore, PackOptions, PackStore, Pins, Stats, StoreConfig};
-use ipfrs_stream::Bandwidth;
+use ipfrs_stream::{Bandwidth, NodeCache};
 use prometheus::Registry;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -54,6 +54,8 @@ pub(crate) struct Inner {
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) paths: Option<PathCache>,
+    /// Nodes of files on the way to their leaves.
+    pub(crate) nodes: Option<Arc<NodeCache>>,
     /// What tensors files have.
     pub(crate) catalogues: Option<Catalogues>,
     /// One permit for each tensor that is being summed up.
@@ -189,18 +191,21 @@ impl Node {
         let protection = Protection::default();
         let mappings = engine.mappings();
         let store: Arc<dyn BlockStore> = Arc::new(Metered::new(engine, patience, metrics.clone(), protection.clone()));
+        let served: Arc<dyn BlockStore> = match &denylists {
+            Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
+            None => store.clone(),
+        };
+        let keeps = config.cache.enabled && !verify_on_read;
+        let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
         let inner = Inner {
             mappings,
-            served: match &denylists {
-                Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
-                None => store.clone(),
-            },
+            nodes: keeps.then(nodes),
+            served,
             denylists,
             store,
             pack,
-            paths: (config.cache.enabled && !verify_on_read).then(|| PathCache::new(&config.cache)),
-            catalogues: (config.cache.enabled && !verify_on_read)
-                .then(|| Catalogues::new(&config.cache, metrics.cache_meter("tensor"))),
+            paths: keeps.then(|| PathCache::new(&config.cache)),
+            catalogues: keeps.then(|| Catalogues::new(&config.cache, metrics.cache_meter("tensor"))),
             sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             verify_on_read,
             read_only,
@@ -314,8 +319,7 @@ impl Node {
     /// in force: what was given out before may not be given again.
     #[must_use]
     pub fn removals(&self) -> u64 {
-        // Both only grow, so that their sum changes whenever one of them does.
-        self.inner.store.removals().wrapping_add(self.denylist_generation())
+        self.inner.served.removals()
     }
 
     /// The metrics of a cache that a front-end keeps, by the cache's name.
@@ -335,15 +339,19 @@ impl Node {
         metrics.store_blocks.set(gauge(stats.blocks));
         metrics.store_disk_bytes.set(gauge(stats.disk_bytes));
         metrics.pins.set(gauge(self.inner.pins.count().await?));
+        let (node_hits, node_misses, node_bytes) = self.inner.nodes.as_ref().map_or((0, 0, 0), |nodes| nodes.counts());
         let totals = [
             (&metrics.location_hits, stats.cache_hits),
             (&metrics.location_misses, stats.cache_misses),
+            (&metrics.node_hits, node_hits),
+            (&metrics.node_misses, node_misses),
             (&metrics.store_faults, self.faults()),
         ];
         for (counter, total) in totals {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
         metrics.cache_size.with_label_values(&["location"]).set(gauge(stats.cache_bytes));
+        metrics.cache_size.with_label_values(&["node"]).set(gauge(node_bytes));
         self.inner.dnslink.measure();
         if let Some(paths) = &self.inner.paths {
             metrics.cache_size.with_label_values(&["path"]).set(gauge(paths.bytes()));

@@ -1,6 +1,7 @@
 //! The zero-copy layer between stored blocks and connections.
 //!
 //! * [`DagReader`] turns a [`Span`] of a UnixFS file into pieces that are slices of its blocks.
+//! * [`NodeCache`] keeps nodes on the way to the leaves decoded, for the next reader.
 //! * [`Socket`] writes such slices with `sendfile` where they lie in a mapped pack, and counts what it moves in
 //!   [`Bandwidth`].
 //! * [`DagWalk`] gives the blocks of a DAG, or of a [`Part`] of one, in the order of a CAR.
@@ -13,6 +14,7 @@ pub mod car;
 mod config;
 mod dag_walk;
 mod linger;
+mod node_cache;
 mod reader;
 #[cfg(target_os = "linux")]
 mod sendfile;
@@ -26,6 +28,7 @@ mod walk;
 pub use bandwidth::{Bandwidth, BandwidthSnapshot};
 pub use config::{FlowControl, StreamingConfig};
 pub use dag_walk::{DagWalk, DepthWalk, Part};
+pub use node_cache::NodeCache;
 pub use reader::DagReader;
 pub use socket::Socket;
 pub use source::{BlockStoreSource, StoreSink};

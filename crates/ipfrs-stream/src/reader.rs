@@ -4,23 +4,26 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, Stream, StreamExt};
-use ipfrs_core::{Error, Result};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{FileNode, Node, decode_async};
+use tokio::task::coop::poll_proceed;
 
+use crate::node_cache::Moment;
 use crate::walk::{Accepted, Walk};
-use crate::{Span, StreamingConfig};
+use crate::{NodeCache, Span, StreamingConfig};
 
 /// Most pieces that wait to be taken when further blocks are asked for; what bounds a file of tiny blocks.
 const MAX_READY_PIECES: usize = 256;
 
 /// Reads a span of a UnixFS file: a stream of pieces that are slices of the file's blocks, nothing copied.
 ///
-/// * Only blocks that have bytes in the span are fetched.
+/// * Only blocks that have bytes in the span are fetched, and of those on the way there none that
+///   [is known](Self::with_nodes).
 /// * Blocks are asked of the store in batches ahead of the consumer, at most a window of
 ///   [`FlowControl::window_bytes`](crate::FlowControl::window_bytes) (and one block more, where blocks are larger than
 ///   half a window). The next batch is started while half a window is still to be taken, so that the store can wait for
@@ -34,6 +37,7 @@ const MAX_READY_PIECES: usize = 256;
 ///   ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)). No byte beyond what was promised is ever yielded.
 pub struct DagReader {
     store: Arc<dyn BlockStore>,
+    nodes: Option<Arc<NodeCache>>,
     chunk_bytes: usize,
     window_bytes: u64,
     /// `None` once all blocks have been asked for and accepted, or reading has failed.
@@ -51,6 +55,8 @@ struct Batch {
     nodes: BoxStream<'static, Result<Option<Node>>>,
     /// How many have not arrived.
     left: usize,
+    /// When they were asked for, where one of them may be worth keeping.
+    asked: Option<Moment>,
 }
 
 impl DagReader {
@@ -59,6 +65,7 @@ impl DagReader {
     pub fn new(store: Arc<dyn BlockStore>, file: &FileNode, span: Span, config: &StreamingConfig) -> Self {
         let mut reader = Self {
             store,
+            nodes: None,
             chunk_bytes: (config.chunk_size as usize).max(1),
             window_bytes: config.flow_control.window_bytes(),
             walk: None,
@@ -78,6 +85,13 @@ impl DagReader {
         reader
     }
 
+    /// The same reader, which looks for nodes among those that are kept, and keeps those that it has to decode.
+    #[must_use]
+    pub fn with_nodes(mut self, nodes: Option<Arc<NodeCache>>) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
     /// Bytes of the span that have not been taken yet.
     #[must_use]
     pub fn remaining(&self) -> u64 {
@@ -92,54 +106,99 @@ impl DagReader {
     }
 
     /// Takes what has arrived and asks for what is next, until the window is full or the store has to wait.
-    fn fill(&mut self, cx: &mut Context<'_>) {
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.walk.is_some() {
-            let Some(batch) = &mut self.batch else {
-                if !self.start_batch() {
-                    return;
+            if let Some(batch) = &mut self.batch {
+                let item = ready!(batch.nodes.poll_next_unpin(cx));
+                batch.left -= 1;
+                let asked = batch.asked;
+                if batch.left == 0 {
+                    self.batch = None;
                 }
+                let accepted = self.accept(item, asked);
+                self.note(accepted);
                 continue;
-            };
-            let Poll::Ready(item) = batch.nodes.poll_next_unpin(cx) else { return };
-            batch.left -= 1;
-            if batch.left == 0 {
-                self.batch = None;
             }
-            if let Err(error) = self.accept(item) {
-                self.failed = Some(error);
-                self.walk = None;
-                self.batch = None;
+            let Some(run) = self.plan() else { break };
+            match self.known(&run) {
+                Some(node) => {
+                    let opened = self.open(&node);
+                    self.note(opened);
+                    // However many nodes are known on the way, others run in between.
+                    ready!(poll_proceed(cx)).made_progress();
+                }
+                None => self.ask(run),
             }
+        }
+        Poll::Ready(())
+    }
+
+    /// Ends the reading where it has failed.
+    fn note(&mut self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.failed = Some(error);
+            self.walk = None;
+            self.batch = None;
         }
     }
 
-    /// Asks the store for the next blocks; `false` where there is no room, or nothing left to ask for.
-    fn start_batch(&mut self) -> bool {
+    /// The next blocks; `None` where there is no room, or nothing left to ask for.
+    fn plan(&mut self) -> Option<Vec<Cid>> {
         if self.ready_bytes > self.window_bytes / 2 || self.ready.len() >= MAX_READY_PIECES {
-            return false;
+            return None;
         }
         let budget = self.window_bytes - self.ready_bytes;
-        let Some(run) = self.walk.as_mut().and_then(|walk| walk.plan(budget)) else {
+        let run = self.walk.as_mut()?.plan(budget);
+        if run.is_none() {
             self.walk = None;
             if self.ready_bytes != self.remaining {
                 self.failed = Some(Error::internal("the blocks of a file ended before its bytes did"));
             }
-            return false;
-        };
-        let left = run.len();
-        let nodes = self.store.get_many(run).then(|item| async {
-            match item? {
-                (cid, Some(block)) => decode_async(cid, block).await.map(Some),
-                (_, None) => Ok(None),
-            }
-        });
-        self.batch = Some(Batch { left, nodes: nodes.boxed() });
-        true
+        }
+        run
     }
 
-    fn accept(&mut self, item: Option<Result<Option<Node>>>) -> Result<()> {
-        let Some(walk) = &mut self.walk else { return Ok(()) };
+    /// The node that a run consists of, where it is kept. What has, or may have, children is a run of its own.
+    fn known(&self, run: &[Cid]) -> Option<Arc<FileNode>> {
+        match run {
+            [one] => self.nodes.as_ref()?.get(one),
+            _ => None,
+        }
+    }
+
+    /// Asks the store for a run of blocks.
+    fn ask(&mut self, run: Vec<Cid>) {
+        let left = run.len();
+        let asked = self.nodes.as_ref().map(|nodes| nodes.now());
+        let nodes = if let [cid] = *run {
+            let store = self.store.clone();
+            stream::once(async move { decoded(cid, store.get(&cid).await?).await }).boxed()
+        } else {
+            let nodes = self.store.get_many(run).then(|item| async {
+                let (cid, block) = item?;
+                decoded(cid, block).await
+            });
+            nodes.boxed()
+        };
+        self.batch = Some(Batch { nodes, left, asked });
+    }
+
+    /// Takes a block that was asked for.
+    fn accept(&mut self, item: Option<Result<Option<Node>>>, asked: Option<Moment>) -> Result<()> {
         let node = item.unwrap_or_else(|| Err(Error::internal("the store left out a block that it was asked for")))?;
+        let Some(walk) = &self.walk else { return Ok(()) };
+        let Some(Node::File(node)) = node else { return Err(walk.refusal(node.is_some())) };
+        let cid = if node.children.is_empty() { None } else { walk.expected().copied() };
+        self.open(&node)?;
+        if let (Some(nodes), Some(cid), Some(asked)) = (&self.nodes, cid, asked) {
+            nodes.keep(cid, node, asked);
+        }
+        Ok(())
+    }
+
+    /// Goes on with a node.
+    fn open(&mut self, node: &FileNode) -> Result<()> {
+        let Some(walk) = &mut self.walk else { return Ok(()) };
         let Accepted { data, interrupts } = walk.accept(node)?;
         if interrupts {
             self.batch = None;
@@ -158,12 +217,21 @@ impl DagReader {
     }
 }
 
+/// What a block is, where it is there.
+async fn decoded(cid: Cid, block: Option<Bytes>) -> Result<Option<Node>> {
+    match block {
+        Some(block) => decode_async(cid, block).await.map(Some),
+        None => Ok(None),
+    }
+}
+
 impl Stream for DagReader {
     type Item = Result<Bytes>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let reader = self.get_mut();
-        reader.fill(cx);
+        // What waits is asked for again when its bytes are wanted.
+        let _waits = reader.fill(cx).is_pending();
         if let Some(piece) = reader.next_piece() {
             return Poll::Ready(Some(Ok(piece)));
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_unixfs::{Child, FileNode, Node};
+use ipfrs_unixfs::{Child, FileNode};
 
 use crate::{Span, StreamingConfig};
 
@@ -100,19 +100,27 @@ impl Walk {
         Some(run)
     }
 
-    /// Takes what the next block that was asked for is; `None` where the store does not have it.
-    pub(crate) fn accept(&mut self, node: Option<Node>) -> Result<Accepted> {
-        let no_block = || Error::internal("a block arrived that was not asked for");
-        let frame = self.frames.last_mut().ok_or_else(no_block)?;
-        let child = frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).ok_or_else(no_block)?;
+    /// The block that is to be accepted next.
+    pub(crate) fn expected(&self) -> Option<&Cid> {
+        let frame = self.frames.last()?;
+        frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).map(|child| &child.cid)
+    }
+
+    /// Why the next block that was asked for cannot be accepted: the store does not have it, or it is part of no file.
+    pub(crate) fn refusal(&self, is_there: bool) -> Error {
+        let (Some(cid), Some(frame)) = (self.expected(), self.frames.last()) else { return not_asked_for() };
+        if is_there {
+            return Error::corrupt(format!("block {cid} is part of a file, but is not a file node"));
+        }
+        Error::no_block(cid, format!("block {cid} is not in this store (byte {} of the file)", frame.offset))
+    }
+
+    /// Takes what the next block that was asked for is.
+    pub(crate) fn accept(&mut self, node: &FileNode) -> Result<Accepted> {
+        let frame = self.frames.last_mut().ok_or_else(not_asked_for)?;
+        let child =
+            frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).ok_or_else(not_asked_for)?;
         let (cid, size, offset, depth) = (child.cid, child.size, frame.offset, frame.depth);
-        let Some(node) = node else {
-            let message = format!("block {cid} is not in this store (byte {offset} of the file)");
-            return Err(Error::no_block(&cid, message));
-        };
-        let Node::File(node) = node else {
-            return Err(Error::corrupt(format!("block {cid} is part of a file, but is not a file node")));
-        };
         if node.size != size {
             let found = node.size;
             return Err(Error::corrupt(format!("block {cid} holds {found} file bytes where its parent says {size}")));
@@ -128,7 +136,7 @@ impl Walk {
         } else {
             self.leaf_bytes = self.leaf_bytes.max(size);
         }
-        let data = self.open(&node, &format_args!("block {cid}"), offset, depth)?;
+        let data = self.open(node, &format_args!("block {cid}"), offset, depth)?;
         Ok(Accepted { data, interrupts })
     }
 
@@ -177,4 +185,8 @@ impl Walk {
         }
         Ok(())
     }
+}
+
+fn not_asked_for() -> Error {
+    Error::internal("a block arrived that was not asked for")
 }

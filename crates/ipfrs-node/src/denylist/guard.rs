@@ -84,8 +84,10 @@ impl BlockStore for Guarded {
         self.store.stats().await
     }
 
+    /// Changes as well when other denylists are in force: what was given before may not be given again.
     fn removals(&self) -> u64 {
-        self.store.removals()
+        // Both only grow, so that their sum changes whenever one of them does.
+        self.store.removals().wrapping_add(self.denylists.generation())
     }
 
     fn check(&self) -> Result<()> {

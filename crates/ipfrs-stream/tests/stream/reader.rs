@@ -8,7 +8,7 @@ use futures::stream::StreamExt;
 use futures::{FutureExt, poll};
 use ipfrs_core::{Block, Cid, ErrorKind};
 use ipfrs_store::{BlockStore, MemoryStore};
-use ipfrs_stream::{BlockStoreSource, DagReader, FlowControl, Span, StoreSink, StreamingConfig};
+use ipfrs_stream::{BlockStoreSource, DagReader, FlowControl, NodeCache, Span, StoreSink, StreamingConfig};
 use ipfrs_unixfs::{BlockSink, BlockSource, Child};
 use proptest::prelude::*;
 
@@ -332,6 +332,71 @@ async fn depth_links_and_spans_have_limits() {
     let mut reader = DagReader::new(memory(&[]).await, &root(&node(b"four", &[])), beyond, &StreamingConfig::default());
     assert_eq!(reader.next().await.unwrap().unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(reader.next().await.is_none());
+}
+
+/// A file of two levels: `nodes` inner nodes of `leaves` leaves of ten bytes. The root comes last, the inner nodes before it.
+fn deep_file(nodes: u64, leaves: u64) -> Vec<Block> {
+    let (mut blocks, mut inner) = (Vec::new(), Vec::new());
+    for at in 0..nodes {
+        let below: Vec<_> = (0..leaves).map(|leaf| raw(pattern(at * leaves + leaf, 10))).collect();
+        inner.push(node(&[], &below.iter().map(|leaf| (*leaf.cid(), 10)).collect::<Vec<_>>()));
+        blocks.extend(below);
+    }
+    let top = node(&[], &inner.iter().map(|node| (*node.cid(), leaves * 10)).collect::<Vec<_>>());
+    blocks.extend(inner);
+    blocks.push(top);
+    blocks
+}
+
+async fn read_part(store: &Arc<CountingStore<MemoryStore>>, nodes: &Arc<NodeCache>, start: u64) -> Vec<Cid> {
+    let file = root(&deep_file(3, 4)[15]);
+    store.asked.lock().unwrap().clear();
+    let span = Span { start, len: 10 };
+    let reader = DagReader::new(store.clone(), &file, span, &StreamingConfig::default());
+    let read: Vec<_> = reader.with_nodes(Some(nodes.clone())).map(Result::unwrap).collect().await;
+    assert_eq!(read.concat(), pattern(start / 10, 10));
+    store.asked().into_iter().collect()
+}
+
+#[tokio::test]
+async fn a_node_that_is_known_is_not_asked_for_again_until_a_block_goes_away() {
+    let blocks = deep_file(3, 4);
+    let store = memory(&blocks).await;
+    let nodes = Arc::new(NodeCache::new(store.clone(), 1 << 20));
+    assert_eq!(read_part(&store, &nodes, 0).await.len(), 2);
+    assert_eq!(read_part(&store, &nodes, 20).await, [*blocks[2].cid()]);
+    assert_eq!(read_part(&store, &nodes, 50).await.len(), 2, "of another inner node");
+    let (hits, misses, bytes) = nodes.counts();
+    assert_eq!((hits, misses), (1, 2));
+    assert!((1_000..10_000).contains(&bytes), "{bytes}");
+
+    // The inner node of the first part goes away: nothing is read through what was known of it.
+    store.delete_many(&[*blocks[12].cid()]).await.unwrap();
+    let reader = DagReader::new(store.clone(), &root(&blocks[15]), Span::whole(40), &StreamingConfig::default());
+    let failed = reader.with_nodes(Some(nodes.clone())).next().await.unwrap().unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::NotFound);
+    assert!(failed.message().contains(&blocks[12].cid().to_string()), "{}", failed.message());
+    assert_eq!(read_part(&store, &nodes, 60).await.len(), 2, "another node is read anew");
+    assert_eq!(read_part(&store, &nodes, 70).await.len(), 1);
+}
+
+#[tokio::test]
+async fn known_nodes_take_no_more_room_than_they_are_given() {
+    let leaf = raw(&b"x"[..]);
+    let wide = |links: usize| node(&[], &vec![(*leaf.cid(), 1); links]);
+    let blocks: Vec<_> = (1_000..1_040).chain([40_000]).map(wide).chain([leaf.clone()]).collect();
+    let store = memory(&blocks).await;
+    let nodes = Arc::new(NodeCache::new(store.clone(), 1 << 20));
+    for inner in &blocks[..41] {
+        let size = root(inner).size;
+        let top = root(&node(&[], &[(*inner.cid(), size)]));
+        let reader = DagReader::new(store.clone(), &top, Span { start: size - 1, len: 1 }, &StreamingConfig::default());
+        let read: Vec<_> = reader.with_nodes(Some(nodes.clone())).map(Result::unwrap).collect().await;
+        assert_eq!(read.concat(), b"x");
+    }
+    let (_, misses, bytes) = nodes.counts();
+    assert_eq!(misses, 41);
+    assert!(bytes > 0 && bytes <= 1 << 20, "{bytes}");
 }
 
 #[tokio::test]
