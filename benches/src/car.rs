@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -19,8 +20,8 @@ use crate::content::random;
 pub struct CarFile {
     /// Where it is.
     pub path: PathBuf,
-    /// The content IDs of its blocks, in their order.
-    pub cids: Vec<String>,
+    /// How many blocks it has.
+    pub blocks: u64,
     /// Bytes of all blocks.
     pub payload: u64,
 }
@@ -33,27 +34,20 @@ struct Stats {
 }
 
 impl CarFile {
-    /// Writes `count` blocks of `size` bytes to `path`. Every `root_each`-th block is a root: an import pins those.
+    /// Writes blocks of `size` bytes, one for each of `seeds`, to `path`; they are in memory one at a time. Every
+    /// `root_each`-th block is a root: an import pins those.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(path: &Path, count: u64, size: usize, root_each: usize) -> Result<Self> {
-        let blocks = || (0..count).map(|seed| raw_block(seed, size));
-        let mut cids = Vec::new();
-        let mut roots = Vec::new();
-        for (place, block) in blocks().enumerate() {
-            let cid = *block?.cid();
-            cids.push(cid.to_string());
-            if place % root_each == 0 {
-                roots.push(cid.to_bytes());
-            }
-        }
+    pub fn write(path: &Path, seeds: Range<u64>, size: usize, root_each: usize) -> Result<Self> {
+        let roots = seeds.clone().step_by(root_each).map(|seed| Ok(raw_block(seed, size)?.cid().to_bytes()));
+        let header = header(&roots.collect::<Result<Vec<_>>>()?);
         let mut file = BufWriter::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?);
-        let header = header(&roots);
         file.write_all(&varint(header.len() as u64))?;
         file.write_all(&header)?;
-        for block in blocks() {
-            let block = block?;
+        let blocks = seeds.end - seeds.start;
+        for seed in seeds {
+            let block = raw_block(seed, size)?;
             let cid = block.cid().to_bytes();
             file.write_all(&varint((cid.len() + size) as u64))?;
             file.write_all(&cid)?;
@@ -61,8 +55,16 @@ impl CarFile {
         }
         // What the disk still has to do must not go on beside what is measured.
         file.into_inner()?.sync_all()?;
-        Ok(Self { path: path.to_owned(), cids, payload: count * size as u64 })
+        Ok(Self { path: path.to_owned(), blocks, payload: blocks * size as u64 })
     }
+}
+
+/// The content ID of the block of `size` bytes that [`CarFile::write`] makes of `seed`.
+///
+/// # Errors
+/// None for SHA2-256.
+pub fn raw_cid(seed: u64, size: usize) -> Result<String> {
+    Ok(raw_block(seed, size)?.cid().to_string())
 }
 
 fn raw_block(seed: u64, size: usize) -> Result<Block> {
@@ -118,7 +120,7 @@ pub fn import_car(client: &mut Client, car: &CarFile) -> Result<()> {
     let stats = lines.iter().find_map(|line| line.get("Stats")).with_context(shown)?;
     let stats: Stats = serde_json::from_value(stats.clone()).with_context(shown)?;
     ensure!(
-        (stats.block_count, stats.block_bytes_count) == (car.cids.len() as u64, car.payload),
+        (stats.block_count, stats.block_bytes_count) == (car.blocks, car.payload),
         "the import took in something else: {}",
         shown()
     );

@@ -30,7 +30,7 @@ mod serve;
 pub use add::{Multipart, Profile, add_file};
 pub use arguments::{Arguments, Asked, number};
 pub use batch::Batch;
-pub use car::{CarFile, import_car};
+pub use car::{CarFile, import_car, raw_cid};
 pub use chart::{Axis, Chart, Line, Point};
 pub use client::{Client, get, get_range, get_with, post};
 pub use content::{Offsets, random, text, write_random_file};

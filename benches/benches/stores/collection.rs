@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ipfrs_benches::{CarFile, Client, GatewayProcess, Latencies, Table, get_range, import_car, post};
+use ipfrs_benches::{CarFile, Client, GatewayProcess, Latencies, Table, get_range, import_car, post, raw_cid};
 
 use crate::options::Options;
 
@@ -20,11 +20,11 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
     let repo = directory.join("collected");
     let blocks = options.pack_mib * 4;
     // Every other block is pinned.
-    let car = CarFile::write(&directory.join("collected.car"), blocks, BLOCK_BYTES, 2)?;
+    let car = CarFile::write(&directory.join("collected.car"), 0..blocks, BLOCK_BYTES, 2)?;
     let gateway = GatewayProcess::start(&repo, None)?;
     let mut client = Client::connect(gateway.address())?;
     import_car(&mut client, &car)?;
-    let pinned: Vec<_> = car.cids.iter().step_by(2).collect();
+    let pinned = (0..blocks).step_by(2).map(|seed| raw_cid(seed, BLOCK_BYTES)).collect::<Result<Vec<_>>>()?;
     let before = pack_bytes(&repo)?;
 
     let is_over = AtomicBool::new(false);

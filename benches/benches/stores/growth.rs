@@ -2,13 +2,14 @@
 //! verifying and an index made anew.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use ipfrs_benches::{
     Axis, CarFile, Chart, Client, Cores, GatewayProcess, Latencies, Line, Offsets, Point, Series, Table, get,
-    import_car, post, process,
+    import_car, post, process, raw_cid,
 };
 use serde_json::{Value, json};
 
@@ -17,6 +18,10 @@ use crate::options::Options;
 const BLOCK_BYTES: usize = 1_024;
 /// Blocks of the stores, as far as they are fewer than those of the largest one.
 const SIZES: [u64; 4] = [1_000, 100_000, 1_000_000, 10_000_000];
+/// Blocks in one CAR at most: the largest store is several of them, so that they need not be on the disk at once.
+const CAR_BLOCKS: usize = 1_000_000;
+/// Colours that pictures have.
+const COLORS: usize = 6;
 /// GETs of each store in a round.
 const GETS: usize = 4_000;
 /// Content IDs in one request of `batch/has`, and such requests in a round.
@@ -34,37 +39,67 @@ const OVERHEAD_GOAL: f64 = 80.0;
 /// A store that was filled, and how it did.
 struct Filled {
     repo: PathBuf,
-    cids: Vec<String>,
-    payload_mb: f64,
+    blocks: u64,
     import_seconds: f64,
     open_seconds: Series,
     gets: Latencies,
     has: Latencies,
     /// MB of anonymous memory after a round.
     memory_mb: Series,
+    disk: Disk,
+}
+
+/// Bytes that files take on the disk, in whole blocks of the file system.
+#[derive(Default, Clone, Copy)]
+struct Disk {
+    packs: u64,
+    /// All others, of which the index is nearly all.
+    others: u64,
+}
+
+impl Disk {
+    /// Of all files of a repo.
+    fn of(repo: &Path) -> Result<Self> {
+        let packs = allocated(&repo.join("packs"))?;
+        Ok(Self { packs, others: allocated(repo)? - packs })
+    }
+}
+
+fn allocated(directory: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory).with_context(|| format!("cannot list {}", directory.display()))? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        // `st_blocks` counts in 512 bytes, whatever the file system does.
+        bytes += if metadata.is_dir() { allocated(&entry.path())? } else { metadata.blocks() * 512 };
+    }
+    Ok(bytes)
 }
 
 impl Filled {
-    /// Imports so many blocks into a new store.
+    /// Imports so many blocks into a new store, in CARs of a million each.
     fn new(directory: &Path, blocks: u64) -> Result<Self> {
-        // Few roots: what is measured is not pinning.
-        let car = CarFile::write(&directory.join(format!("{blocks}.car")), blocks, BLOCK_BYTES, blocks as usize)?;
         let repo = directory.join(format!("{blocks}-blocks"));
         let gateway = GatewayProcess::start(&repo, None)?;
-        let start = Instant::now();
-        import_car(&mut Client::connect(gateway.address())?, &car)?;
-        let import_seconds = start.elapsed().as_secs_f64();
-        fs::remove_file(&car.path)?;
-        let payload_mb = car.payload as f64 / 1e6;
+        let mut import_seconds = 0.0;
+        for first in (0..blocks).step_by(CAR_BLOCKS) {
+            let seeds = first..blocks.min(first + CAR_BLOCKS as u64);
+            // One root: what is measured is not pinning.
+            let car = CarFile::write(&directory.join(format!("{first}.car")), seeds, BLOCK_BYTES, CAR_BLOCKS)?;
+            let start = Instant::now();
+            import_car(&mut Client::connect(gateway.address())?, &car)?;
+            import_seconds += start.elapsed().as_secs_f64();
+            fs::remove_file(&car.path)?;
+        }
         Ok(Self {
             repo,
-            cids: car.cids,
-            payload_mb,
+            blocks,
             import_seconds,
             open_seconds: Series::default(),
             gets: Latencies::default(),
             has: Latencies::default(),
             memory_mb: Series::default(),
+            disk: Disk::default(),
         })
     }
 
@@ -76,14 +111,15 @@ impl Filled {
         self.open_seconds.push(start.elapsed().as_secs_f64());
         cores.for_clients()?;
         let mut client = Client::connect(gateway.address())?;
-        let count = self.cids.len() as u64;
+        let count = self.blocks;
         for place in Offsets::new(count + round, 1 + round).take(GETS) {
-            let target = format!("/ipfs/{}?format=raw", self.cids[(place % count) as usize]);
+            let target = format!("/ipfs/{}?format=raw", raw_cid(place % count, BLOCK_BYTES)?);
             self.gets.time(|| client.exchange(&get(&target), 200, BLOCK_BYTES as u64))?;
         }
-        let mut places = Offsets::new(count + round, 1 + round).map(|place| (place % count) as usize);
+        let mut places = Offsets::new(count + round, 1 + round).map(|place| place % count);
         for _ in 0..HAS_REQUESTS {
-            let cids: Vec<_> = places.by_ref().take(HAS_CIDS).map(|place| &self.cids[place]).collect();
+            let cids = places.by_ref().take(HAS_CIDS).map(|place| raw_cid(place, BLOCK_BYTES));
+            let cids = cids.collect::<Result<Vec<_>>>()?;
             let body = json!({ "cids": cids }).to_string();
             let head = post("/v1/block/batch/has", "application/json", "", body.len() as u64);
             let request = [head.as_slice(), body.as_bytes()].concat();
@@ -103,24 +139,35 @@ impl Filled {
 
     /// Blocks.
     fn count(&self) -> f64 {
-        self.cids.len() as f64
+        self.blocks as f64
+    }
+
+    /// MB of all blocks.
+    fn payload_mb(&self) -> f64 {
+        self.count() * BLOCK_BYTES as f64 / 1e6
     }
 
     /// Bytes on disk for a block, besides its own.
-    fn overhead(&self) -> Result<f64> {
-        Ok((self.disk_bytes()? as f64 - self.payload_mb * 1e6) / self.count())
+    fn overhead(&self) -> f64 {
+        (self.disk.packs + self.disk.others) as f64 / self.count() - BLOCK_BYTES as f64
     }
 
     /// Seconds until the gateway answers after its index was deleted.
     fn rebuild(&self) -> Result<f64> {
-        let index = self.repo.join("index.redb");
-        fs::remove_file(&index).with_context(|| format!("cannot remove {}", index.display()))?;
+        for entry in fs::read_dir(&self.repo)? {
+            let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            if name.to_string_lossy().starts_with("index") {
+                let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+                removed.with_context(|| format!("cannot remove {}", path.display()))?;
+            }
+        }
         let start = Instant::now();
         let gateway = GatewayProcess::start(&self.repo, None)?;
         let seconds = start.elapsed().as_secs_f64();
-        for cid in self.cids.iter().step_by(self.cids.len() / 1_000) {
-            let target = format!("/ipfs/{cid}?format=raw");
-            Client::connect(gateway.address())?.exchange(&get(&target), 200, BLOCK_BYTES as u64)?;
+        let mut client = Client::connect(gateway.address())?;
+        for seed in (0..self.blocks).step_by(usize::try_from(self.blocks / 1_000)?) {
+            let target = format!("/ipfs/{}?format=raw", raw_cid(seed, BLOCK_BYTES)?);
+            client.exchange(&get(&target), 200, BLOCK_BYTES as u64)?;
         }
         Ok(seconds)
     }
@@ -137,17 +184,6 @@ impl Filled {
         ensure!(!text.contains("corrupt"), "the store is damaged: {text}");
         Ok(seconds)
     }
-
-    fn disk_bytes(&self) -> Result<u64> {
-        let mut bytes = 0;
-        for directory in [self.repo.clone(), self.repo.join("packs")] {
-            for entry in fs::read_dir(directory)? {
-                let metadata = entry?.metadata()?;
-                bytes += if metadata.is_file() { metadata.len() } else { 0 };
-            }
-        }
-        Ok(bytes)
-    }
 }
 
 /// The tables, and what is drawn.
@@ -161,42 +197,48 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<(Vec<Table>
         }
     }
     cores.for_anything()?;
+    for store in &mut stores {
+        store.disk = Disk::of(&store.repo)?;
+    }
     let [few, .., many] = &stores[..] else { bail!("there is one store only: BLOCKS is to be over {}", SIZES[0]) };
-    let (all, chart) = all_sizes(&stores)?;
+    let (all, chart) = all_sizes(&stores);
     let tables = vec![all, largest(few, many)?];
     stores.iter().try_for_each(|store| fs::remove_dir_all(&store.repo))?;
     Ok((tables, vec![chart]))
 }
 
 /// One row, and one point of each line, for each store.
-fn all_sizes(stores: &[Filled]) -> Result<(Table, Chart)> {
+fn all_sizes(stores: &[Filled]) -> (Table, Chart) {
     type Figure = fn(&Filled) -> f64;
     /// Each of them is to stay as it is, or to grow with the logarithm at most.
-    const FIGURES: [(&str, Figure); 6] = [
+    const FIGURES: [(&str, Figure); 7] = [
         ("start of the process until it answers", |store| store.open_seconds.median()),
         ("GET, p50", |store| store.gets.quantile(0.5)),
         ("GET, p99", |store| store.gets.quantile(0.99)),
         ("batch/has of 100, p50", |store| store.has.quantile(0.5)),
         ("import, seconds for each block", |store| store.import_seconds / store.count()),
         ("anonymous memory", |store| store.memory_mb.median()),
+        ("on disk besides a block", Filled::overhead),
     ];
     let mut rows = Vec::new();
     for store in stores {
         rows.push(vec![
-            store.cids.len().to_string(),
+            store.blocks.to_string(),
             store.open_seconds.show(4),
             format!("{:.3}", store.gets.quantile(0.5)),
             format!("{:.3}", store.gets.quantile(0.99)),
             format!("{:.3}", store.has.quantile(0.5)),
             format!("{:.0}", store.count() / store.import_seconds / 1e3),
             store.memory_mb.show(0),
-            format!("{:.0}", store.overhead()?),
+            format!("{:.0}", store.overhead()),
         ]);
     }
     let lines = FIGURES.into_iter().enumerate().map(|(color, (name, figure))| {
         let of_smallest = stores.first().map_or(1.0, figure);
         let points = stores.iter().map(|store| Point::one(store.count(), figure(store) / of_smallest));
-        Line { name: name.to_owned(), color, is_dashed: false, points: points.collect() }
+        // There are fewer colours than lines.
+        let is_dashed = color >= COLORS;
+        Line { name: name.to_owned(), color, is_dashed, points: points.collect() }
     });
     let chart = Chart {
         name: "growth".to_owned(),
@@ -219,13 +261,12 @@ fn all_sizes(stores: &[Filled]) -> Result<(Table, Chart)> {
         ],
         rows,
     );
-    Ok((table, chart))
+    (table, chart)
 }
 
 /// The largest store, beside the smallest.
 fn largest(few: &Filled, many: &Filled) -> Result<Table> {
-    // Before the index is made anew: a rebuild may leave another size behind.
-    let overhead = many.overhead()?;
+    let overhead = many.overhead();
     let (verify_seconds, rebuild_seconds) = (many.verify()?, many.rebuild()?);
     let ratio = |share| many.gets.quantile(share) / few.gets.quantile(share);
     let plain = |what: &str, figure: String| vec![what.to_owned(), figure, String::new(), String::new()];
@@ -234,14 +275,14 @@ fn largest(few: &Filled, many: &Filled) -> Result<Table> {
     };
     let rate = |seconds: f64| {
         let blocks_per_second = many.count() / seconds / 1e3;
-        format!("{:.0} MB/s, {blocks_per_second:.0} thousand blocks/s ({seconds:.2} s)", many.payload_mb / seconds)
+        format!("{:.0} MB/s, {blocks_per_second:.0} thousand blocks/s ({seconds:.2} s)", many.payload_mb() / seconds)
     };
     let rows = vec![
         held(
             "CAR import, every hash verified, durable when answered",
             rate(many.import_seconds),
             format!("at least {IMPORT_GOAL} MB/s"),
-            many.payload_mb / many.import_seconds >= IMPORT_GOAL,
+            many.payload_mb() / many.import_seconds >= IMPORT_GOAL,
         ),
         plain("verifying every block of the store", rate(verify_seconds)),
         held(
@@ -267,6 +308,7 @@ fn largest(few: &Filled, many: &Filled) -> Result<Table> {
             format!("at most {OVERHEAD_GOAL}"),
             overhead <= OVERHEAD_GOAL,
         ),
+        plain("of these outside of the packs", format!("{:.0}", many.disk.others as f64 / many.count())),
     ];
-    Ok(Table::new(format!("The store of {} blocks of 1 KiB", many.cids.len()), ["what", "figure", "goal", ""], rows))
+    Ok(Table::new(format!("The store of {} blocks of 1 KiB", many.blocks), ["what", "figure", "goal", ""], rows))
 }

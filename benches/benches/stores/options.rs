@@ -9,7 +9,7 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench stores [-- [--write F
   --json FILE       and into this one, with what is drawn of them
   --only PART,...   measure these parts alone; with --json, figures of the others stay as they are in FILE
 
-environment: FILE_MIB (4096), BLOCKS (1000000; 10000000 takes 30 GiB of disk), PACK_MIB (1000, of blocks of
+environment: FILE_MIB (4096), BLOCKS (1000000; 10000000 takes 15 GiB of disk), PACK_MIB (1000, of blocks of
 256 KiB), ROUNDS (5)";
 
 /// The size of a run.
