@@ -96,14 +96,41 @@ fn ordinary(bytes: &[u8]) -> Option<Cid> {
     }
 }
 
-/// The text of an [`ordinary`] CIDv1 in base32.
-fn ordinary_text(text: &str) -> Option<Cid> {
-    const TEXT_BYTES: usize = 59;
-    if text.len() != TEXT_BYTES || !text.starts_with('b') {
-        return None;
+/// The values of the characters of base32 (RFC 4648, section 6) in lower case; [`NO_DIGIT`] for all others.
+const BASE32: [u8; 256] = {
+    let mut values = [NO_DIGIT; 256];
+    let digits = b"abcdefghijklmnopqrstuvwxyz234567";
+    let mut value = 0;
+    while value < digits.len() {
+        values[digits[value] as usize] = value as u8;
+        value += 1;
     }
-    let (_, bytes) = multibase::decode(text).ok()?;
-    ordinary(&bytes)
+    values
+};
+const NO_DIGIT: u8 = 0xff;
+
+/// The text of an [`ordinary`] CIDv1 in base32, lower case: 36 bytes in 58 digits, of which the last two bits are zero.
+fn ordinary_text(text: &str) -> Option<Cid> {
+    const DIGITS: usize = 58;
+    let digits: &[u8; DIGITS] = text.strip_prefix('b')?.as_bytes().try_into().ok()?;
+    let mut bytes = [0; 36];
+    let mut seen = 0;
+    // Eight digits make five bytes, and the last two one more.
+    for (digits, bytes) in digits.chunks(8).zip(bytes.chunks_mut(5)) {
+        let mut bits = 0_u64;
+        for digit in digits {
+            let value = BASE32[usize::from(*digit)];
+            seen |= value;
+            bits = bits << 5 | u64::from(value & 0x1f);
+        }
+        let bits = bits << (64 - 5 * digits.len());
+        bytes.copy_from_slice(&bits.to_be_bytes()[..bytes.len()]);
+        if bytes.len() == 1 {
+            seen |= if bits << 8 == 0 { 0 } else { NO_DIGIT };
+        }
+    }
+    // Any value but a digit's has a higher bit.
+    if seen > 0x1f { None } else { ordinary(&bytes) }
 }
 
 /// Refuses digests that are cut or too long. Functions that are not known here are left to whoever needs the hash.

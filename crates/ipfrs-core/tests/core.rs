@@ -28,6 +28,26 @@ fn a_v0_cid_becomes_v1_in_other_bases() {
 }
 
 #[test]
+fn base32_is_read_to_the_last_bit_and_nothing_else_is_read_as_it() {
+    let text = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku";
+    let cid = parse_cid(text).unwrap();
+    assert_eq!(cid.to_bytes(), multibase::decode(text).unwrap().1);
+    for place in 0..text.len() {
+        for other in ['0', '1', '8', '=', '-', 'é', '\0'] {
+            let mut wrong = text.to_owned();
+            wrong.replace_range(place..=place, other.encode_utf8(&mut [0; 4]));
+            assert!(parse_cid(&wrong).is_err(), "{wrong}");
+        }
+    }
+    // The last digit stands for three bits of the digest and two that are zero.
+    for (digit, is_right) in [('i', true), ('v', false), ('4', true), ('b', false), ('2', false)] {
+        let other = format!("{}{digit}", &text[..58]);
+        assert_eq!(parse_cid(&other).is_ok(), is_right, "{other}");
+        assert_eq!(multibase::decode(&other).is_ok(), is_right);
+    }
+}
+
+#[test]
 fn malformed_cids_are_refused_with_their_text() {
     let cut = &EMPTY_V0[..45];
     let path = format!("/ipfs/{EMPTY_V0}");

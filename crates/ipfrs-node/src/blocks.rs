@@ -1,12 +1,13 @@
 //! Single blocks and batches of blocks.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
-use ipfrs_store::{BlockStoreExt, PutMode, Stored};
+use ipfrs_store::{BlockBatch, BlockStoreExt, PutMode, Stored};
 
 use crate::{ContentPath, Node, PinOptions};
 
@@ -117,7 +118,7 @@ impl Node {
     pub async fn block_size(&self, cid: &Cid) -> Result<u64> {
         self.check_block(cid)?;
         let size = self.inner.store.size(cid).await?;
-        size.ok_or_else(|| Error::no_block(cid, format!("block {cid} is not in this store")))
+        size.ok_or_else(|| absent(cid))
     }
 
     /// Stores one block durably and gives its content ID and size in bytes.
@@ -153,17 +154,35 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`.
     pub fn batch_get(&self, cids: Vec<Cid>) -> Result<impl Stream<Item = (Cid, Result<Bytes>)> + Send + use<>> {
+        let cids: Arc<[Cid]> = cids.into();
+        let mut answered = 0;
+        Ok(self.batch_get_together(Arc::clone(&cids))?.flat_map(move |batch| {
+            let asked = cids.iter().skip(answered).take(batch.len()).copied().collect::<Vec<_>>();
+            answered += batch.len();
+            let answers = asked.into_iter().zip(batch.into_answers());
+            stream::iter(answers.map(|(cid, found)| (cid, found.and_then(|data| data.ok_or_else(|| absent(&cid))))))
+        }))
+    }
+
+    /// [`batch_get`](Self::batch_get), but blocks that can be had together come together, as they lie in memory. All that is
+    /// not here is an error in its place.
+    ///
+    /// # Errors
+    /// As [`batch_get`](Self::batch_get).
+    pub fn batch_get_together(&self, cids: Arc<[Cid]>) -> Result<impl Stream<Item = BlockBatch> + Send + use<>> {
         self.check_batch(cids.len())?;
         // No turn is taken: a client that reads slowly would keep it, and what is read ahead is bounded anyway.
-        let batch = self.batch_timer("get", cids.len());
-        let blocks = self.inner.served.get_many(cids.clone()).zip(futures::stream::iter(cids));
-        Ok(blocks.map(move |(answer, asked)| {
-            let _lives_as_long = &batch;
-            match answer {
-                Ok((cid, Some(data))) => (cid, Ok(data)),
-                Ok((cid, None)) => (cid, Err(Error::no_block(&cid, format!("block {cid} is not in this store")))),
-                Err(e) => (asked, Err(e)),
+        let timer = self.batch_timer("get", cids.len());
+        let mut answered = 0;
+        Ok(self.inner.served.get_batches(Arc::clone(&cids)).map(move |mut batch| {
+            let _lives_as_long = &timer;
+            for (index, cid) in cids.iter().skip(answered).take(batch.len()).enumerate() {
+                if matches!(batch.section(index), Ok(None)) {
+                    batch.refuse(index, absent(cid));
+                }
             }
+            answered += batch.len();
+            batch
         }))
     }
 
@@ -236,6 +255,10 @@ impl Node {
         let histogram = self.inner.metrics.batch_duration.with_label_values(&[operation]);
         BatchTimer { histogram, start: Instant::now() }
     }
+}
+
+fn absent(cid: &Cid) -> Error {
+    Error::no_block(cid, format!("block {cid} is not in this store"))
 }
 
 /// Observes the time of a batch when it ends, however it ends.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_store::{BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
+use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
 use std::sync::Arc;
 
 use crate::limits::Patience;
@@ -62,6 +62,32 @@ impl BlockStore for Metered {
             Err(_) => metrics.block_errors.with_label_values(&["get"]).inc(),
         };
         self.patience.stream(self.inner.get_many(cids)).inspect(count).boxed()
+    }
+
+    fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
+        let metrics = self.metrics.clone();
+        let batches = self.patience.stream(self.inner.get_batches(cids).map(Ok).boxed());
+        let counted = move |batch: Result<BlockBatch>| {
+            let batch = batch.unwrap_or_else(|error| {
+                let mut failed = BlockBatch::default();
+                failed.push(Err(error));
+                failed
+            });
+            let (mut retrieved, mut errors) = (0, 0);
+            for index in 0..batch.len() {
+                match batch.section(index) {
+                    Ok(Some(_)) => retrieved += 1,
+                    Ok(None) => {}
+                    Err(_) => errors += 1,
+                }
+            }
+            metrics.blocks_retrieved.inc_by(retrieved);
+            if errors > 0 {
+                metrics.block_errors.with_label_values(&["get"]).inc_by(errors);
+            }
+            batch
+        };
+        batches.map(counted).boxed()
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {

@@ -5,6 +5,7 @@
 //! * [`MemoryStore`] keeps them in memory, for tests and for gateways that only pass content on.
 //! * [`Pins`] say which of them a collection of garbage must keep.
 
+mod batch;
 mod config;
 mod mapping;
 mod memory;
@@ -13,6 +14,7 @@ mod pack;
 mod pins;
 mod store;
 
+pub use batch::{BlockBatch, Section};
 pub use config::{Durability, Engine, StoreConfig};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;

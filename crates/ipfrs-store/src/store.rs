@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
 
-use crate::Mappings;
+use crate::{BlockBatch, Mappings};
 
 /// The codec, from the private-use range of the multicodec table, of the records with which the pack engine notes
 /// deletions. No block may have it, so that no client can forge a deletion.
 pub const RESERVED_CODEC: u64 = 0x30_0001;
+
+/// Most blocks of a batch of [`BlockStore::get_batches`] for engines that make none of their own.
+const BATCH_BLOCKS: usize = 16;
 
 /// Says which blocks a deletion must spare: `true` keeps the block. See [`BlockStore::delete_unless`].
 pub type Spared = Arc<dyn Fn(&Multihash) -> bool + Send + Sync>;
@@ -138,6 +141,17 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// There is exactly one item for each of `cids`, always: a block that cannot be read is an error in its place, and
     /// the stream goes on with the others.
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>>;
+
+    /// [`get_many`](Self::get_many) for whoever asks for many small blocks: what can be had together comes together. No batch
+    /// is empty, and the answers of all of them are, one after the other, one for each of `cids`.
+    fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
+        let batch = |answers: Vec<Result<(Cid, Option<Bytes>)>>| {
+            let mut batch = BlockBatch::default();
+            answers.into_iter().for_each(|answer| batch.push(answer.map(|(_, found)| found)));
+            batch
+        };
+        self.get_many(cids.to_vec()).ready_chunks(BATCH_BLOCKS).map(batch).boxed()
+    }
 
     /// Stores blocks and returns once they are durable: one outcome per block, in order. In
     /// [`PutMode::Atomic`] either all outcomes are `Ok` or all are `Err`.

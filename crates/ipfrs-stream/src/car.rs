@@ -1,10 +1,12 @@
 //! CAR: blocks in a row, as a stream (<https://ipld.io/specs/transport/car/carv1/>).
 //!
-//! [`header`] and [`frame`] write version 1; a frame's payload is the block's own memory. [`CarReader`] reads versions 1
+//! [`header`] and [`frame`] write version 1; a frame's payload is the block's own memory. [`encode_batches`] sends sections as
+//! the store keeps them. [`CarReader`] reads versions 1
 //! and 2 and verifies every block.
 
 mod input;
 mod reader;
+mod sections;
 
 use std::task::{Poll, ready};
 
@@ -13,6 +15,7 @@ use futures::stream::{self, Stream, StreamExt};
 use ipfrs_core::{Block, Cid, Result};
 
 pub use reader::{CarLimits, CarReader};
+pub use sections::encode_batches;
 
 /// The header of a CAR with these roots: the length as a varint, then `{"roots": [...], "version": 1}` in DAG-CBOR.
 #[must_use]
@@ -38,14 +41,17 @@ pub fn header(roots: &[Cid]) -> Bytes {
 /// The section of one block: the section's length and the CID, and `data` itself, which is not copied.
 #[must_use]
 pub fn frame(cid: &Cid, data: Bytes) -> [Bytes; 2] {
-    let mut buffer = unsigned_varint::encode::u64_buffer();
-    let cid_bytes = cid.encoded_len();
-    let len = unsigned_varint::encode::u64((cid_bytes + data.len()) as u64, &mut buffer);
-    let mut prefix = Vec::with_capacity(len.len() + cid_bytes);
-    prefix.extend_from_slice(len);
-    // Writing to memory that grows cannot fail.
-    let _written = cid.write_bytes(&mut prefix);
+    let mut prefix = Vec::with_capacity(10 + cid.encoded_len());
+    put_prefix(&mut prefix, cid, data.len());
     [prefix.into(), data]
+}
+
+/// What stands before the data of a block's section.
+fn put_prefix(out: &mut Vec<u8>, cid: &Cid, data_bytes: usize) {
+    let mut buffer = unsigned_varint::encode::u64_buffer();
+    out.extend_from_slice(unsigned_varint::encode::u64((cid.encoded_len() + data_bytes) as u64, &mut buffer));
+    // Writing to memory that grows cannot fail.
+    let _written = cid.write_bytes(&mut *out);
 }
 
 /// A whole CAR as a stream: the header, then a section for each of `blocks`. Ends after the first error.

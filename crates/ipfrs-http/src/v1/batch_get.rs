@@ -1,21 +1,23 @@
 //! `POST /v1/block/batch/get` and `/has`.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use http::HeaderValue;
 use http::header::{ACCEPT, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, parse_cid};
-use ipfrs_node::car;
+use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_node::{BlockBatch, car};
 use serde::Serialize;
 
 use super::{CidList, json, names_car};
-use crate::body::{self, Chunked, gathered};
+use crate::body::{self, Chunked};
 use crate::error::Problem;
 use crate::request_id::RequestId;
 use crate::router::AppState;
@@ -64,22 +66,19 @@ fn car_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
     let cids = asked.iter().enumerate().map(|(index, text)| {
         parse_cid(text).map_err(|e| Error::invalid(format!("cids[{index}]: {e}; a CAR answer has no place for errors")))
     });
-    let blocks = state.node.batch_get(cids.collect::<Result<_>>()?)?;
-    let found = blocks.filter_map(async |(cid, block)| match block {
-        Ok(data) => Some(Ok(Block::trusted(cid, data))),
-        Err(e) if e.kind() == ErrorKind::NotFound => None,
-        Err(e) => Some(Err(e)),
-    });
-    let pieces = car::encode(&[], found.boxed());
+    let cids: Arc<[Cid]> = cids.collect::<Result<Vec<_>>>()?.into();
+    let batches = state.node.batch_get_together(Arc::clone(&cids))?;
+    let pieces = car::encode_batches(cids, batches.boxed());
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.car; version=1")),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
-    Ok((headers, Chunked::body(gathered(pieces).boxed(), false)).into_response())
+    Ok((headers, Chunked::body(pieces.boxed(), false)).into_response())
 }
 
 fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
-    let (mut cids, mut texts, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cids, mut texts, mut errors) =
+        (Vec::with_capacity(asked.len()), Vec::with_capacity(asked.len()), Vec::new());
     for text in asked {
         match parse_cid(&text) {
             Ok(cid) => {
@@ -89,9 +88,9 @@ fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
             Err(e) => errors.push(ItemError { cid: text, code: e.kind().code(), error: e.to_string() }),
         }
     }
-    let blocks = state.node.batch_get(cids)?.zip(stream::iter(texts));
-    let blocks = blocks.map(|((_, block), text)| (text, block)).boxed();
-    let writer = JsonWriter { blocks, errors, written: 0, is_open: false, is_over: false };
+    let batches = state.node.batch_get_together(cids.into())?.boxed();
+    let (batch, texts) = (BlockBatch::default(), texts.into_iter());
+    let writer = JsonWriter { batches, batch, next: 0, texts, errors, written: 0, is_open: false, is_over: false };
     let body = Body::from_stream(stream::unfold(writer, |mut writer| async move {
         let piece = writer.piece().await?;
         Some((Ok::<_, Error>(piece), writer))
@@ -101,8 +100,12 @@ fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
 
 /// Writes `{"blocks":[...],"errors":[...]}` while the blocks come.
 struct JsonWriter {
-    /// Each by the text that it was asked by, so that a client finds its answer whatever base it uses.
-    blocks: BoxStream<'static, (String, Result<Bytes>)>,
+    batches: BoxStream<'static, BlockBatch>,
+    /// The last that came, and which of its answers is next.
+    batch: BlockBatch,
+    next: usize,
+    /// What each was asked by that is not answered yet: a client finds its answer by it, whatever base it uses.
+    texts: std::vec::IntoIter<String>,
     errors: Vec<ItemError>,
     /// Blocks that were written.
     written: usize,
@@ -118,45 +121,75 @@ impl JsonWriter {
         if self.is_over {
             return None;
         }
-        let mut out = BytesMut::with_capacity(PIECE_BYTES);
+        let mut out = Vec::new();
+        loop {
+            if self.next == self.batch.len() {
+                match self.batches.next().await {
+                    Some(batch) => (self.batch, self.next) = (batch, 0),
+                    None => {
+                        self.end(&mut out);
+                        break;
+                    }
+                }
+            }
+            let room = self.batch.section(self.next).ok().flatten().map_or(0, |found| written_bytes(found.data));
+            if out.is_empty() {
+                out.reserve(room.max(PIECE_BYTES));
+            } else if out.len() + room > out.capacity() {
+                break;
+            }
+            self.begin(&mut out);
+            let text = self.texts.next().unwrap_or_default();
+            match self.batch.section(self.next) {
+                Ok(Some(found)) => {
+                    if self.written > 0 {
+                        out.push(b',');
+                    }
+                    self.written += 1;
+                    write_block(&mut out, &text, found.data);
+                }
+                Ok(None) => {}
+                Err(e) => self.errors.push(ItemError { cid: text, code: e.kind().code(), error: e.to_string() }),
+            }
+            self.next += 1;
+        }
+        Some(out.into())
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.is_open, true) {
             out.extend_from_slice(b"{\"blocks\":[");
         }
-        while out.len() < PIECE_BYTES {
-            match self.blocks.next().await {
-                Some((cid, Ok(data))) => self.block(&mut out, &cid, &data),
-                Some((cid, Err(e))) => {
-                    let (code, error) = (e.kind().code(), e.to_string());
-                    self.errors.push(ItemError { cid, code, error });
-                }
-                None => {
-                    self.is_over = true;
-                    out.extend_from_slice(b"],\"errors\":");
-                    // Strings and numbers always serialise.
-                    out.extend_from_slice(&serde_json::to_vec(&self.errors).unwrap_or_else(|_| b"[]".to_vec()));
-                    out.extend_from_slice(b"}");
-                    break;
-                }
-            }
-        }
-        Some(out.freeze())
     }
 
-    /// Written by hand: neither CID nor base64 has a character that JSON escapes.
-    fn block(&mut self, out: &mut BytesMut, cid: &str, data: &Bytes) {
-        if self.written > 0 {
-            out.extend_from_slice(b",");
-        }
-        out.extend_from_slice(format!("{{\"cid\":\"{cid}\",\"data\":\"").as_bytes());
-        let start = out.len();
-        let length = data.len().div_ceil(3) * 4;
-        out.resize(start + length, 0);
-        // The slice is exactly as long as the encoding.
-        let encoded = STANDARD.encode_slice(data, &mut out[start..]).unwrap_or(0);
-        out.truncate(start + encoded);
-        out.extend_from_slice(format!("\",\"size\":{}}}", data.len()).as_bytes());
-        self.written += 1;
+    fn end(&mut self, out: &mut Vec<u8>) {
+        self.begin(out);
+        self.is_over = true;
+        out.extend_from_slice(b"],\"errors\":");
+        // Strings and numbers always serialise.
+        out.extend_from_slice(&serde_json::to_vec(&self.errors).unwrap_or_else(|_| b"[]".to_vec()));
+        out.push(b'}');
     }
+}
+
+/// No less than what [`write_block`] writes.
+fn written_bytes(data: &[u8]) -> usize {
+    data.len().div_ceil(3) * 4 + 2 * BYTES_PER_CID
+}
+
+/// Written by hand: neither CID nor base64 has a character that JSON escapes.
+fn write_block(out: &mut Vec<u8>, cid: &str, data: &[u8]) {
+    out.extend_from_slice(b"{\"cid\":\"");
+    out.extend_from_slice(cid.as_bytes());
+    out.extend_from_slice(b"\",\"data\":\"");
+    let start = out.len();
+    out.resize(start + data.len().div_ceil(3) * 4, 0);
+    // The slice is exactly as long as the encoding.
+    let encoded = STANDARD.encode_slice(data, &mut out[start..]).unwrap_or(0);
+    out.truncate(start + encoded);
+    out.extend_from_slice(b"\",\"size\":");
+    out.extend_from_slice(data.len().to_string().as_bytes());
+    out.push(b'}');
 }
 
 #[derive(Serialize)]

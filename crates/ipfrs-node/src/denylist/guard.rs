@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, Result};
-use ipfrs_store::{BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
+use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
 
 use super::Denylists;
 
@@ -38,6 +38,22 @@ impl BlockStore for Guarded {
         let denylists = self.denylists.clone();
         let blocks = self.store.get_many(cids);
         blocks.map(move |item| item.and_then(|(cid, data)| denylists.check_block(&cid).map(|()| (cid, data)))).boxed()
+    }
+
+    /// The same, as each batch is taken.
+    fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
+        let (denylists, batches) = (self.denylists.clone(), self.store.get_batches(Arc::clone(&cids)));
+        let mut answered = 0;
+        let guarded = move |mut batch: BlockBatch| {
+            for (index, cid) in cids.iter().skip(answered).take(batch.len()).enumerate() {
+                // What cannot be had anyway keeps its reason.
+                let refused = batch.section(index).is_ok().then(|| denylists.check_block(cid).err()).flatten();
+                refused.into_iter().for_each(|error| batch.refuse(index, error));
+            }
+            answered += batch.len();
+            batch
+        };
+        batches.map(guarded).boxed()
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {

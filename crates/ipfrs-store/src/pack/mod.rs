@@ -1,7 +1,8 @@
 //! The engine that keeps blocks on disk: append-only packs, an index that is derived from them, one writer.
 //!
 //! * `record` is the bytes of a pack, `scan` reads them with suspicion, `file` is an open pack.
-//! * `index` says where blocks are (in an `index_file`), `cache` remembers what it said, `read` goes from a CID to bytes.
+//! * `index` says where blocks are (in an `index_file`), `cache` remembers what it said, `read` goes from a CID to bytes,
+//!   `walk` from many CIDs to theirs.
 //! * `queue` bounds what waits for the `writer`, which commits `group`s; `changes` are what they change.
 //! * `compaction` gives the room of dead blocks back.
 //! * `lock` keeps other processes away, `recovery` opens what a crash may have left and has the
@@ -28,6 +29,7 @@ mod replay;
 mod scan;
 mod shared;
 mod verified;
+mod walk;
 mod writer;
 
 use std::path::Path;
@@ -41,11 +43,11 @@ use ipfrs_core::{Block, Cid, Error, Result};
 
 use self::group::again;
 use self::queue::Queue;
-use self::read::Walk;
 use self::shared::Shared;
+use self::walk::Walk;
 use self::writer::Writer;
 use crate::store::{self, Admission};
-use crate::{BlockStore, CompactOptions, Compacted, Durability, Mappings, PutMode, Spared, Stats, Stored};
+use crate::{BlockBatch, BlockStore, CompactOptions, Compacted, Durability, Mappings, PutMode, Spared, Stats, Stored};
 
 /// Smallest [`PackOptions::pack_bytes`].
 const MIN_PACK_BYTES: u32 = 64 * 1024;
@@ -151,8 +153,11 @@ impl BlockStore for PackStore {
     }
 
     fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
-        let walk = Walk::new(self.clone(), cids);
-        stream::unfold(walk, |mut walk| async move { Some((walk.next_block().await?, walk)) }).boxed()
+        Walk::new(self.clone(), cids.into()).blocks()
+    }
+
+    fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
+        Walk::new(self.clone(), cids).batches()
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {

@@ -1,6 +1,5 @@
 //! Lookups: from a CID to bytes that are in memory.
 
-use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
@@ -8,18 +7,11 @@ use ipfrs_core::{Cid, Error, Result, cid_from_bytes, identity_payload};
 
 use super::PackStore;
 use super::file::Pack;
-use super::group::again;
 use super::lock::cannot;
 use super::record::{Key, Location, key_of};
 use super::shared::Shared;
 use super::verified::read_verified;
 use crate::mapping::FileSlice;
-
-/// Blocks that are looked up together.
-const LOOKUP_BLOCKS: usize = 128;
-
-/// Bytes that are brought into memory ahead of who takes them from [`Walk`].
-const AHEAD_BYTES: usize = 2 * 1024 * 1024;
 
 /// How often a block is looked up again because compaction has removed the pack that it was in.
 const MAX_MOVES: usize = 16;
@@ -207,148 +199,4 @@ impl PackStore {
         }
         Ok(sizes)
     }
-}
-
-/// What is known of a block that was asked for.
-enum Known {
-    Nothing,
-    /// The index could not be asked.
-    Unknowable(Error),
-    Absent,
-    At(Location),
-    Payload(Bytes),
-}
-
-struct Wanted {
-    cid: Cid,
-    key: Key,
-    known: Known,
-}
-
-/// A block that was asked for, and its bytes when it is here.
-type Item = Result<(Cid, Option<Bytes>)>;
-
-/// Gives many blocks one by one, in order. Looks up a batch at a time, and reads some bytes ahead of who takes them.
-/// Every CID that was asked for has one item, in its place: an error about one block says nothing of the next.
-pub(super) struct Walk {
-    store: PackStore,
-    cids: std::vec::IntoIter<Cid>,
-    wanted: VecDeque<Wanted>,
-    ready: VecDeque<Item>,
-}
-
-impl Walk {
-    pub(super) fn new(store: PackStore, cids: Vec<Cid>) -> Self {
-        Self { store, cids: cids.into_iter(), wanted: VecDeque::new(), ready: VecDeque::new() }
-    }
-
-    /// The next block, or `None` at the end.
-    pub(super) async fn next_block(&mut self) -> Option<Item> {
-        if let Some(item) = self.ready.pop_front() {
-            return Some(item);
-        }
-        if self.wanted.is_empty() {
-            let shared = &self.store.shared;
-            self.wanted.extend(self.cids.by_ref().take(LOOKUP_BLOCKS).map(|cid| Wanted::new(cid, shared)));
-        }
-        if self.wanted.is_empty() {
-            return None;
-        }
-        self.ready = take_resident(&mut self.wanted, &self.store.shared);
-        if self.ready.is_empty() {
-            let mut wanted = std::mem::take(&mut self.wanted);
-            let count = wanted.len();
-            let read = self.store.blocking(move |shared| {
-                look_up(&mut wanted, shared);
-                let ready = take_ahead(&mut wanted, shared);
-                Ok((wanted, ready))
-            });
-            match read.await {
-                Ok((wanted, ready)) => (self.wanted, self.ready) = (wanted, ready),
-                // The batch went with the thread that read it.
-                Err(error) => self.ready = (0..count).map(|_| Err(again(&error))).collect(),
-            }
-        }
-        self.ready.pop_front()
-    }
-}
-
-impl Wanted {
-    fn new(cid: Cid, shared: &Shared) -> Self {
-        let key = key_of(cid.hash());
-        let known = match identity_payload(&cid) {
-            Some(payload) => Known::Payload(Bytes::copy_from_slice(payload)),
-            None => shared.cache.get(&key).map_or(Known::Nothing, Known::At),
-        };
-        Self { cid, key, known }
-    }
-}
-
-/// Takes blocks from the front as long as that needs neither the index nor the disk.
-fn take_resident(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> VecDeque<Item> {
-    let (mut ready, mut bytes) = (VecDeque::new(), 0);
-    while bytes < AHEAD_BYTES {
-        let Some(Wanted { cid, key, known }) = wanted.pop_front() else { break };
-        let found = match known {
-            Known::Absent => Ok(None),
-            Known::Unknowable(error) => Err(error),
-            Known::Payload(payload) => Ok(Some(payload)),
-            Known::At(location) => match shared.resident(location, &key) {
-                Ok(None) => {
-                    wanted.push_front(Wanted { cid, key, known: Known::At(location) });
-                    break;
-                }
-                data => data,
-            },
-            Known::Nothing => {
-                wanted.push_front(Wanted { cid, key, known });
-                break;
-            }
-        };
-        bytes += len_of(&found);
-        ready.push_back(found.map(|found| (cid, found)));
-    }
-    ready
-}
-
-/// Asks the index for all of which nothing is known; waits for the disk.
-fn look_up(wanted: &mut VecDeque<Wanted>, shared: &Shared) {
-    let unknown = || |wanted: &&mut Wanted| matches!(wanted.known, Known::Nothing);
-    let keys: Vec<Key> = wanted.iter_mut().filter(unknown()).map(|wanted| wanted.key.clone()).collect();
-    if keys.is_empty() {
-        return;
-    }
-    match shared.find(&keys) {
-        Ok(found) => {
-            for (wanted, location) in wanted.iter_mut().filter(unknown()).zip(found) {
-                wanted.known = location.map_or(Known::Absent, Known::At);
-            }
-        }
-        Err(error) => {
-            for wanted in wanted.iter_mut().filter(unknown()) {
-                wanted.known = Known::Unknowable(again(&error));
-            }
-        }
-    }
-}
-
-/// Takes some blocks from the front, all of which have been looked up; waits for the disk.
-fn take_ahead(wanted: &mut VecDeque<Wanted>, shared: &Shared) -> VecDeque<Item> {
-    let (mut ready, mut bytes) = (VecDeque::new(), 0);
-    while bytes < AHEAD_BYTES {
-        let Some(next) = wanted.pop_front() else { break };
-        let found = match next.known {
-            Known::Absent | Known::Nothing => Ok(None),
-            Known::Unknowable(error) => Err(error),
-            Known::Payload(payload) => Ok(Some(payload)),
-            Known::At(location) => shared.load(location, &next.key),
-        };
-        bytes += len_of(&found);
-        ready.push_back(found.map(|found| (next.cid, found)));
-    }
-    ready
-}
-
-fn len_of(found: &Result<Option<Bytes>>) -> usize {
-    found.iter().flatten().map(Bytes::len).sum()
 }

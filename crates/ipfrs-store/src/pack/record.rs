@@ -3,6 +3,8 @@
 //!
 //! A section is `varint(length of CID and data) | CID | data`. What stands before the data is called the prefix.
 
+use std::ops::Deref;
+
 use bytes::Bytes;
 use ipfrs_core::hash::sha2_256;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
@@ -28,6 +30,32 @@ pub(super) type Key = Box<[u8]>;
 /// The key of a block.
 pub(super) fn key_of(hash: &Multihash) -> Key {
     hash.to_bytes().into_boxed_slice()
+}
+
+/// Longest key: two varints of at most 10 bytes and a digest of 128 bytes.
+const MAX_KEY_BYTES: usize = 2 * 10 + 128;
+
+/// The key of a block, where it is only looked at: without an allocation.
+pub(super) struct StackKey {
+    bytes: [u8; MAX_KEY_BYTES],
+    len: usize,
+}
+
+impl StackKey {
+    pub(super) fn of(hash: &Multihash) -> Self {
+        let mut bytes = [0; MAX_KEY_BYTES];
+        // The longest there is fits.
+        let len = hash.write(bytes.as_mut_slice()).unwrap_or(0);
+        Self { bytes, len }
+    }
+}
+
+impl Deref for StackKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 /// Appends the prefix of a section to `out`; gives its length.
@@ -112,6 +140,16 @@ impl Location {
     /// Length of the whole section, in bytes.
     pub(super) fn section_bytes(self) -> u64 {
         u64::from(self.prefix) + u64::from(self.len)
+    }
+
+    /// Where its section begins in the pack, in bytes.
+    pub(super) fn start(self) -> usize {
+        self.offset.saturating_sub(u32::from(self.prefix)) as usize
+    }
+
+    /// Where its section ends, in bytes.
+    pub(super) fn end(self) -> usize {
+        self.offset as usize + self.len as usize
     }
 
     /// The index's form: five little-endian integers, in the order of the fields.

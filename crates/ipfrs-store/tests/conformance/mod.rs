@@ -51,6 +51,7 @@ conformance! {
     a_block_is_found_under_every_codec_and_version_and_listed_as_first_put,
     identity_blocks_are_always_there_and_never_stored,
     get_many_keeps_the_order_and_marks_what_is_missing,
+    batches_give_the_same_and_what_stands_before_the_data_is_of_its_block,
     a_block_is_new_once,
     an_atomic_put_with_a_refused_block_stores_nothing_and_removes_nothing,
     a_best_effort_put_stores_what_can_be_stored,

@@ -84,6 +84,34 @@ pub(super) async fn get_many_keeps_the_order_and_marks_what_is_missing(store: St
     assert_eq!(store.get_many(Vec::new()).count().await, 0);
 }
 
+pub(super) async fn batches_give_the_same_and_what_stands_before_the_data_is_of_its_block(store: Store) {
+    let blocks = numbered(0..700);
+    put_all(&*store, &blocks[..350]).await;
+    let inline = Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::from_static(b"inline")).unwrap();
+    // Neighbours first, then what lies all over it, what is not here, and what is here under another codec.
+    let scattered = (0..350).flat_map(|n| [n * 37 % 350, 699 - n]);
+    let mut names: Vec<Cid> = (0..350).chain(scattered).map(|n| *blocks[n].cid()).collect();
+    names.extend([*inline.cid(), Cid::new_v1(codec::DAG_CBOR, *blocks[7].cid().hash())]);
+    let one_by_one: Vec<_> = store.get_many(names.clone()).try_collect().await.unwrap();
+
+    let batches: Vec<_> = store.get_batches(names.clone().into()).collect().await;
+    let (mut asked, mut answers) = (names.iter(), Vec::new());
+    for batch in batches {
+        assert!(!batch.is_empty());
+        for (index, cid) in asked.by_ref().take(batch.len()).enumerate() {
+            let Some(section) = batch.section(index).unwrap() else { continue };
+            let whole = batch.slice(section.span, section.range.clone());
+            assert_eq!(whole, [section.prefix, section.data].concat());
+            assert!(section.prefix.is_empty() || section.prefix.ends_with(&cid.hash().to_bytes()));
+        }
+        assert!(batch.section(batch.len()).unwrap().is_none());
+        answers.extend(batch.into_answers().map(Result::unwrap));
+    }
+    assert!(asked.next().is_none());
+    assert_eq!(one_by_one, names.into_iter().zip(answers).collect::<Vec<_>>());
+    assert_eq!(store.get_batches(Arc::new([])).count().await, 0);
+}
+
 pub(super) async fn a_block_is_new_once(store: Store) {
     let (a, b) = (random_block(5_000), random_block(5_000));
     let outcomes = put_all(&*store, &[a.clone(), b.clone(), a.clone()]).await;

@@ -1,11 +1,14 @@
 //! CAR out and in, whole, cut, split and hostile.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, codec};
-use ipfrs_stream::car::{CarLimits, CarReader, encode, frame, header};
+use ipfrs_store::{BlockStore, PackOptions, PackStore, PutMode};
+use ipfrs_stream::car::{CarLimits, CarReader, encode, encode_batches, frame, header};
 use proptest::prelude::*;
 
 use crate::dag::{pattern, raw};
@@ -62,6 +65,41 @@ fn v2(v1: &[u8], gap: usize) -> Vec<u8> {
     car.extend(v1);
     car.extend([0xff; 100]);
     car
+}
+
+/// Blocks of a store in packs: small ones side by side, large ones, one under another codec, and some that are not there.
+#[tokio::test]
+async fn sections_of_a_store_make_the_same_car_as_blocks_one_by_one_and_neighbours_one_piece() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    let small: Vec<Block> = (0..200).map(|n| raw(pattern(n, 1_000))).collect();
+    let large: Vec<Block> = (0..3).map(|n| raw(pattern(n, 300_000))).collect();
+    for blocks in [&small, &large] {
+        assert!(store.put_many(blocks.clone(), PutMode::Atomic).await.iter().all(Result::is_ok));
+    }
+    let absent = raw(pattern(9, 10));
+    let recoded = Cid::new_v1(codec::DAG_PB, *small[5].cid().hash());
+    let recoded = Block::trusted(recoded, small[5].data().clone());
+    let inline = Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::from_static(b"inline")).unwrap();
+    let scattered: Vec<Block> = (0..200).map(|n| small[n * 77 % 200].clone()).collect();
+    for asked in [vec![], small.clone(), large, scattered, vec![small[0].clone(), recoded, inline, small[1].clone()]] {
+        let expected = car(&[], &asked);
+        let mut cids: Vec<Cid> = asked.iter().map(|block| *block.cid()).collect();
+        cids.insert(cids.len() / 2, *absent.cid());
+        let cids: Arc<[Cid]> = cids.into();
+        // Found in the index and on the disk, and found in memory.
+        for _ in 0..2 {
+            let pieces: Vec<Bytes> =
+                encode_batches(cids.clone(), store.get_batches(cids.clone())).try_collect().await.unwrap();
+            assert!(pieces.concat() == expected);
+            assert!(pieces.len() < 10, "{} pieces for {} blocks", pieces.len(), asked.len());
+        }
+    }
+    let cids: Arc<[Cid]> = small.iter().map(|block| *block.cid()).collect();
+    store.close().await.unwrap();
+    let failed: Vec<_> = encode_batches(cids.clone(), store.get_batches(cids)).collect().await;
+    assert_eq!(failed.last().unwrap().as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(failed.iter().filter(|piece| piece.is_err()).count(), 1);
 }
 
 fn blocks() -> impl Strategy<Value = Vec<Block>> {

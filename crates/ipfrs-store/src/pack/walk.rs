@@ -1,0 +1,237 @@
+//! Many blocks one after the other: looked up in batches, and brought into memory ahead of who takes them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use ipfrs_core::{Cid, Error, Result, identity_payload};
+
+use super::PackStore;
+use super::group::again;
+use super::record::{Key, Location, StackKey, key_of};
+use super::shared::Shared;
+use crate::BlockBatch;
+use crate::batch::Place;
+
+/// Blocks that are looked up together.
+const LOOKUP_BLOCKS: usize = 128;
+
+/// Bytes that are brought into memory ahead of who takes them.
+const AHEAD_BYTES: usize = 2 * 1024 * 1024;
+
+/// Sections with no more than this between them are asked about together: most likely that is on a page of theirs.
+const GAP_BYTES: usize = 4 * 1024;
+
+/// What is known of a block that was asked for.
+enum Known {
+    Nothing,
+    /// The index could not be asked.
+    Unknowable(Error),
+    Absent,
+    At(Location),
+    Payload(Bytes),
+}
+
+impl Known {
+    fn of(cid: &Cid, shared: &Shared) -> Self {
+        match identity_payload(cid) {
+            Some(payload) => Self::Payload(Bytes::copy_from_slice(payload)),
+            None => shared.cache.get(&StackKey::of(cid.hash())).map_or(Self::Nothing, Self::At),
+        }
+    }
+}
+
+/// Gives the blocks of some CIDs in their order, in batches of what can be had together. Every CID that was asked for has one
+/// answer, in its place: an error about one block says nothing of the next.
+pub(super) struct Walk {
+    store: PackStore,
+    cids: Arc<[Cid]>,
+    /// How many CIDs have been answered.
+    answered: usize,
+    /// What is known of those that come next.
+    known: VecDeque<Known>,
+}
+
+impl Walk {
+    pub(super) fn new(store: PackStore, cids: Arc<[Cid]>) -> Self {
+        Self { store, cids, answered: 0, known: VecDeque::new() }
+    }
+
+    /// The answers to the CIDs that come next, of which there is at least one, or `None` at the end.
+    async fn next_batch(&mut self) -> Option<BlockBatch> {
+        let shared = &self.store.shared;
+        let asked = self.cids.get(self.answered..).unwrap_or_default();
+        if self.known.is_empty() {
+            self.known.extend(asked.iter().take(LOOKUP_BLOCKS).map(|cid| Known::of(cid, shared)));
+        }
+        if self.known.is_empty() {
+            return None;
+        }
+        let mut batch = take_resident(asked, &mut self.known, shared);
+        if batch.is_empty() {
+            let (cids, answered) = (Arc::clone(&self.cids), self.answered);
+            let mut known = std::mem::take(&mut self.known);
+            let count = known.len();
+            let read = self.store.blocking(move |shared| {
+                let asked = cids.get(answered..).unwrap_or_default();
+                look_up(asked, &mut known, shared);
+                let mut batch = take_resident(asked, &mut known, shared);
+                if batch.is_empty() {
+                    batch = take_ahead(asked, &mut known, shared);
+                }
+                Ok((known, batch))
+            });
+            match read.await {
+                Ok((known, read)) => (self.known, batch) = (known, read),
+                // What was known went with the thread that read it.
+                Err(error) => (0..count).for_each(|_| batch.push(Err(again(&error)))),
+            }
+        }
+        self.answered += batch.len();
+        Some(batch)
+    }
+
+    /// All batches.
+    pub(super) fn batches(self) -> BoxStream<'static, BlockBatch> {
+        stream::unfold(self, |mut walk| async move { Some((walk.next_batch().await?, walk)) }).boxed()
+    }
+
+    /// All blocks, one by one.
+    pub(super) fn blocks(self) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        let ready = VecDeque::new();
+        stream::unfold((self, ready), |(mut walk, mut ready)| async move {
+            if ready.is_empty() {
+                let first = walk.answered;
+                let batch = walk.next_batch().await?;
+                let cids = walk.cids.get(first..).unwrap_or_default().iter().copied();
+                ready.extend(cids.zip(batch.into_answers()).map(|(cid, found)| found.map(|found| (cid, found))));
+            }
+            Some((ready.pop_front()?, (walk, ready)))
+        })
+        .boxed()
+    }
+}
+
+/// Takes answers from the front as long as that needs neither the index nor the disk, and up to [`AHEAD_BYTES`]. `asked` are
+/// the CIDs that `known` is about, in order.
+fn take_resident(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
+    let (mut count, mut bytes) = (0, 0);
+    let mut wanted = Vec::new();
+    for known in known.iter() {
+        match known {
+            _ if bytes >= AHEAD_BYTES => break,
+            Known::Nothing => break,
+            Known::At(location) => {
+                bytes += location.len as usize;
+                wanted.push((*location, count));
+            }
+            Known::Payload(payload) => bytes += payload.len(),
+            Known::Absent | Known::Unknowable(_) => {}
+        }
+        count += 1;
+    }
+    let mut batch = BlockBatch::default();
+    let mut places = vec![None; count];
+    find_resident(asked, wanted, shared, &mut batch, &mut places);
+    for place in places {
+        match (known.pop_front(), place) {
+            (Some(Known::At(_)), Some(place)) => batch.push_place(place),
+            (Some(Known::Absent), _) => batch.push(Ok(None)),
+            (Some(Known::Unknowable(error)), _) => batch.push(Err(error)),
+            (Some(Known::Payload(payload)), _) => batch.push(Ok(Some(payload))),
+            (Some(other), _) => {
+                known.push_front(other);
+                break;
+            }
+            (None, _) => break,
+        }
+    }
+    batch
+}
+
+/// Finds those of `wanted`, locations with their places in `asked`, that can be given out at once: as parts of slices of their
+/// packs that are in memory. Neighbours are parts of one slice, and asked about together. What is not found here, for whatever
+/// reason, is for [`Shared::load`] to find, or to say what is wrong with it.
+fn find_resident(
+    asked: &[Cid],
+    mut wanted: Vec<(Location, usize)>,
+    shared: &Shared,
+    batch: &mut BlockBatch,
+    places: &mut [Option<Place>],
+) {
+    if shared.options.verify_on_read {
+        return;
+    }
+    wanted.sort_unstable_by_key(|(location, _)| (location.pack, location.offset));
+    for in_pack in wanted.chunk_by(|(a, _), (b, _)| a.pack == b.pack) {
+        let pack = in_pack.first().and_then(|(location, _)| shared.pack(location.pack).ok().flatten());
+        let Some(pack) = pack.filter(|pack| pack.is_intact()) else { continue };
+        for run in in_pack.chunk_by(|(a, _), (b, _)| b.start() <= a.end() + GAP_BYTES) {
+            let start = run.first().map_or(0, |(location, _)| location.start());
+            let end = run.iter().map(|(location, _)| location.end()).max().unwrap_or(start);
+            let slice = u32::try_from(start).ok().and_then(|at| pack.slice(at, end - start).ok());
+            let Some(slice) = slice.filter(|slice| slice.is_resident()) else { continue };
+            let memory = Bytes::from_owner(slice);
+            let mut is_needed = false;
+            let span = batch.next_span();
+            for (location, index) in run {
+                let place = Place {
+                    span,
+                    start: location.start() - start,
+                    prefix: usize::from(location.prefix),
+                    len: location.len as usize,
+                };
+                let prefix = memory.get(place.start..place.start + place.prefix);
+                // The binary CID ends with the multihash, and the prefix with the CID.
+                let is_it = |cid: &Cid| prefix.is_some_and(|prefix| prefix.ends_with(&StackKey::of(cid.hash())));
+                if asked.get(*index).is_some_and(is_it) {
+                    is_needed = true;
+                    places[*index] = Some(place);
+                }
+            }
+            if is_needed {
+                batch.push_span(memory);
+            }
+        }
+    }
+}
+
+/// Asks the index for all of which nothing is known; waits for the disk.
+fn look_up(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) {
+    let unknown = || |(_, known): &(&Cid, &mut Known)| matches!(known, Known::Nothing);
+    let keys: Vec<Key> =
+        asked.iter().zip(known.iter_mut()).filter(unknown()).map(|(cid, _)| key_of(cid.hash())).collect();
+    if keys.is_empty() {
+        return;
+    }
+    let unknown = asked.iter().zip(known.iter_mut()).filter(unknown()).map(|(_, known)| known);
+    match shared.find(&keys) {
+        Ok(found) => {
+            for (known, location) in unknown.zip(found) {
+                *known = location.map_or(Known::Absent, Known::At);
+            }
+        }
+        Err(error) => unknown.for_each(|known| *known = Known::Unknowable(again(&error))),
+    }
+}
+
+/// Takes some answers from the front, all of which have been looked up; waits for the disk.
+fn take_ahead(asked: &[Cid], known: &mut VecDeque<Known>, shared: &Shared) -> BlockBatch {
+    let (mut batch, mut bytes) = (BlockBatch::default(), 0);
+    for cid in asked {
+        if bytes >= AHEAD_BYTES {
+            break;
+        }
+        let Some(next) = known.pop_front() else { break };
+        let found = match next {
+            Known::Absent | Known::Nothing => Ok(None),
+            Known::Unknowable(error) => Err(error),
+            Known::Payload(payload) => Ok(Some(payload)),
+            Known::At(location) => shared.load(location, &key_of(cid.hash())),
+        };
+        bytes += found.iter().flatten().map(Bytes::len).sum::<usize>();
+        batch.push(found);
+    }
+    batch
+}
