@@ -21,6 +21,8 @@ const SMALL_BYTES: usize = 1_024;
 const LARGE_BYTES: usize = 1 << 20;
 /// How long servers have to give back what they need no more.
 const SETTLE: Duration = Duration::from_secs(1);
+/// How many times as long as a run of a load generator they are held: 30 seconds by default.
+const HOLD: u64 = 15;
 /// Most kilobytes of anonymous memory for an idle connection.
 const GOAL_KB: f64 = 12.0;
 /// Files and connections of a server besides those that are measured.
@@ -95,7 +97,7 @@ impl Connections {
             errors: Series::default(),
         });
         Ok(Self {
-            seconds: u32::try_from(site.options.wrk_seconds * 10)?,
+            seconds: u32::try_from(site.options.wrk_seconds * HOLD)?,
             www,
             repo,
             small: format!("/ipfs/{small}"),

@@ -13,9 +13,10 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FI
   --only PART,...   measure these parts alone; with --json, figures of the others stay as they are in FILE
   --require-peers   fail where nginx or wrk is not installed (as when CI is set) instead of leaving it out
 
-environment: ROUNDS (5), FILE_MIB (1024), COLD_MIB (32, each of 50 files), SECONDS (3, of each run of a load generator), CONNECTIONS (10000, that are
-held for ten times as long), PIN (1: a core for the server and another for the client; 0: wherever the system puts
-them), KUBO (the program; `ipfs` on the PATH, and where there is none Kubo is left out)";
+environment: ROUNDS (5), FILE_MIB (1024), COLD_MIB (32, each of 50 files), SECONDS (2, of each run of a load
+generator), CONNECTIONS (10000, that are held for 15 times as long), PIN (1: a core for the server and another for
+the client; 0: wherever the system puts them), KUBO (the program; `ipfs` on the PATH, and where there is none Kubo
+is left out)";
 
 /// The first argument of a child of this program that is to be another one.
 pub(crate) const BECOME: &str = "become";
@@ -28,7 +29,7 @@ pub(crate) struct Options {
     pub(crate) file_mib: u64,
     /// Size in MiB of each of the files that are read cold, and at the same time.
     pub(crate) cold_mib: u64,
-    /// Seconds of one run of wrk or h2load, and of a tenth of the time that connections are held.
+    /// Seconds of one run of wrk or h2load, and of a fifteenth of the time that connections are held.
     pub(crate) wrk_seconds: u64,
     /// Connections that are open at the same time.
     pub(crate) connections: usize,
@@ -49,7 +50,7 @@ impl Options {
 pub(crate) fn options(arguments: Arguments) -> Result<Options> {
     // `cargo test --benches` gives no argument: it is to see that this works, not how fast it is.
     let (rounds, file_mib, cold_mib, seconds, connections) =
-        if arguments.is_full { (5, 1_024, 32, 3, 10_000) } else { (1, 16, 1, 1, 100) };
+        if arguments.is_full { (5, 1_024, 32, 2, 10_000) } else { (1, 16, 1, 1, 100) };
     let options = Options {
         rounds: number("ROUNDS", rounds)?,
         file_mib: number("FILE_MIB", file_mib)?,

@@ -1,5 +1,6 @@
 //! Blocks from Kubo's `block/get` beside our batches, and what its gateway serves.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -28,7 +29,7 @@ pub(crate) struct KuboReads {
 
 struct Kubo {
     name: String,
-    daemon: Daemon,
+    repo: PathBuf,
     /// Paths at its gateway.
     large: String,
     small: String,
@@ -53,7 +54,7 @@ struct Served {
 }
 
 impl KuboReads {
-    /// Fills a repo of Kubo's, checks what it gives, and starts it anew with the core of a server.
+    /// Fills a repo of Kubo's, and checks what it gives.
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         let (mut kubo, mut sizes) = (None, Vec::new());
         if let Some(program) = &site.kubo {
@@ -103,15 +104,13 @@ impl Kubo {
             }
             requests.push(of_size);
         }
-        drop(daemon);
-        site.cores.for_servers()?;
-        let daemon = Daemon::start(program, &repo)?;
-        site.cores.for_clients()?;
-        let found =
-            Self { name: program.name(), daemon, large: format!("/ipfs/{large}"), small: format!("/ipfs/{small}") };
-        let mut client = Client::connect(found.daemon.gateway)?;
+        let name = program.name();
+        let found = Self { name, repo, large: format!("/ipfs/{large}"), small: format!("/ipfs/{small}") };
+        let mut client = Client::connect(daemon.gateway)?;
         client.send(&get(&found.large))?;
         client.compare(200, site.large_file()?).context("Kubo's gateway serves other bytes")?;
+        drop(daemon);
+        site.cores.for_clients()?;
         Ok((found, requests))
     }
 }
@@ -145,11 +144,15 @@ impl Size {
 
 impl Measurement for KuboReads {
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
-        let Some(kubo) = &self.kubo else { return Ok(()) };
+        let (Some(kubo), Some(program)) = (&self.kubo, &site.kubo) else { return Ok(()) };
+        // Anew in each round, so that it does nothing beside what else is measured.
+        site.cores.for_servers()?;
+        let daemon = Daemon::start(program, &kubo.repo)?;
+        site.cores.for_clients()?;
         for size in &mut self.sizes {
             let ways: Vec<_> = size.ways().collect();
             for way in turns(round, ways.len()).map(|turn| ways[turn]) {
-                let address = if way == 0 { kubo.daemon.rpc } else { site.gateway.address() };
+                let address = if way == 0 { daemon.rpc } else { site.gateway.address() };
                 let mut client = Client::connect(address)?;
                 let each = seconds_each(site.options.slice() / 3, || size.fetch(way, &mut client))?;
                 size.milliseconds[way].push(each * 1e3);
@@ -160,8 +163,7 @@ impl Measurement for KuboReads {
         let large =
             ours(|site| site.large.iter().find(|it| it.pids == [site.gateway.pid()]).map(|it| it.path.as_str()))?;
         let small = ours(|site| site.small.last().map(|target| target.path.as_str()))?;
-        let all =
-            [(kubo.daemon.gateway, kubo.large.clone(), kubo.small.clone()), (site.gateway.address(), large, small)];
+        let all = [(daemon.gateway, kubo.large.clone(), kubo.small.clone()), (site.gateway.address(), large, small)];
         for turn in turns(round, all.len()) {
             let ((address, large, small), served) = (&all[turn], &mut self.served[turn]);
             let mut client = Client::connect(*address)?;
