@@ -1,7 +1,7 @@
 //! The block store: the [`BlockStore`] trait and its engines.
 //!
-//! * [`PackStore`] keeps blocks in append-only, memory-mapped pack files (CARv1) with an index in redb. Acknowledged
-//!   means durable.
+//! * [`PackStore`] keeps blocks in append-only, memory-mapped pack files (CARv1) with an index of sorted runs.
+//!   Acknowledged means durable.
 //! * [`MemoryStore`] keeps them in memory, for tests and for gateways that only pass content on.
 //! * [`Pins`] say which of them a collection of garbage must keep.
 

@@ -153,6 +153,12 @@ impl MappedFile {
         true
     }
 
+    /// Whether somebody has met a page that is gone. Costs no system call, where [`is_intact`](Self::is_intact) asks for the
+    /// file's length as well.
+    pub(crate) fn has_faulted(&self) -> bool {
+        self.protected.is_hurt()
+    }
+
     /// Notes that what it shows may not be what was written, as if a part were gone.
     pub(crate) fn distrust(&self) {
         self.protected.hurt();

@@ -55,11 +55,6 @@ impl Overlay {
         Ok(Self { file, changes: RwLock::new(Changes { len, visible: len, pages: HashMap::new() }) })
     }
 
-    /// An overlay over nothing, whatever there is on the disk.
-    pub(crate) fn empty() -> Self {
-        Self { file: None, changes: RwLock::new(Changes { len: 0, visible: 0, pages: HashMap::new() }) }
-    }
-
     /// What the file shows at `offset`, zeros beyond its visible part.
     fn read_file(&self, visible: u64, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = visible.saturating_sub(offset).min(out.len() as u64) as usize;

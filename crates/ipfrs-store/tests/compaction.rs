@@ -16,8 +16,8 @@ use ipfrs_core::{Block, Cid, ErrorKind, Multihash, new_cid};
 use ipfrs_store::{BlockStore, BlockStoreExt, CompactOptions, Compacted, PackOptions, PackStore, RESERVED_CODEC};
 
 use crate::fixture::{
-    assert_holds, assert_lacks, block, cids, listed, numbered, open_small, put_all, random_block, random_blocks,
-    small_packs, sorted,
+    assert_holds, assert_lacks, block, cids, index_bytes, listed, numbered, open_small, put_all, random_block,
+    random_blocks, small_packs, sorted,
 };
 use crate::layout::sections;
 
@@ -35,13 +35,13 @@ fn pack(dir: &Path, number: u32) -> PathBuf {
 
 /// What files of the store take.
 fn disk_bytes(dir: &Path) -> u64 {
-    packs(dir).values().sum::<u64>() + fs::metadata(dir.join("index.redb")).unwrap().len()
+    packs(dir).values().sum::<u64>() + index_bytes(dir)
 }
 
 /// Closes the store and opens it again, without its index.
 async fn reopen_without_index(store: PackStore, dir: &Path) -> PackStore {
     store.close().await.unwrap();
-    fs::remove_file(dir.join("index.redb")).unwrap();
+    fs::remove_dir_all(dir.join("index")).unwrap();
     open_small(dir)
 }
 
@@ -342,7 +342,7 @@ async fn a_block_that_is_alive_and_damaged_keeps_its_pack() {
 #[tokio::test]
 async fn a_removal_that_a_crash_cut_short_is_finished_or_undone() {
     let dir = tempfile::tempdir().unwrap();
-    let inode = || fs::metadata(dir.path().join("index.redb")).unwrap().ino();
+    let inode = || fs::metadata(dir.path().join("index")).unwrap().ino();
     let mut store = open_small(dir.path());
     let blocks: Vec<_> = (0..40).map(|_| random_block(6_000)).collect();
     for part in blocks.chunks(10) {
@@ -373,7 +373,7 @@ async fn a_removal_that_a_crash_cut_short_is_finished_or_undone() {
         store.close().await.unwrap();
         fs::write(pack(dir.path(), 2), second).unwrap();
         if lose_index {
-            fs::remove_file(dir.path().join("index.redb")).unwrap();
+            fs::remove_dir_all(dir.path().join("index")).unwrap();
         }
         store = open_small(dir.path());
         assert_holds(&store, kept).await;

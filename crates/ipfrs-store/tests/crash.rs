@@ -128,7 +128,11 @@ async fn everything_acknowledged_before_a_sigkill_is_there_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut said = Said::default();
     let mut removed = 0;
-    for round in 0..ROUNDS {
+    // On a machine that does much else, less happens before each kill.
+    for round in 0..3 * ROUNDS {
+        if round >= ROUNDS && said.puts > 4_000 && said.deleted.len() > 2_000 && removed > 100 {
+            break;
+        }
         let before = packs(dir.path());
         said.listen_and_kill(dir.path());
         removed += before.difference(&packs(dir.path())).count();
@@ -136,7 +140,7 @@ async fn everything_acknowledged_before_a_sigkill_is_there_after_it() {
         let found = assert_kept(&store, &said, round).await;
         // From the packs alone, it must be the same.
         store.close().await.unwrap();
-        std::fs::remove_file(dir.path().join("index.redb")).unwrap();
+        std::fs::remove_dir_all(dir.path().join("index")).unwrap();
         store = open_small(dir.path());
         assert_eq!(assert_kept(&store, &said, round).await, found, "round {round}");
         said.thin_out(&store).await;

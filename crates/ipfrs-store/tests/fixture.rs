@@ -1,6 +1,7 @@
 //! Blocks and stores that the tests share, and this binary run again as another process.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use bytes::Bytes;
@@ -69,6 +70,18 @@ pub(crate) async fn assert_lacks(store: &dyn BlockStore, blocks: &[Block]) {
     }
 }
 
+/// The files of a store's index.
+pub(crate) fn index_files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(dir.join("index")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Length of a store's index, in bytes.
+pub(crate) fn index_bytes(dir: &Path) -> u64 {
+    index_files(dir).iter().map(|path| fs::metadata(path).unwrap().len()).sum()
+}
+
 /// Everything that `iterate` lists, sorted by its bytes.
 pub(crate) async fn listed(store: &dyn BlockStore) -> Vec<Vec<u8>> {
     sorted(store.iterate().try_collect().await.unwrap())
@@ -84,7 +97,7 @@ pub(crate) fn sorted(cids: Vec<Cid>) -> Vec<Vec<u8>> {
 const CHILD_DIR: &str = "IPFRS_STORE_TEST_CHILD_DIR";
 
 /// The directory that this process is to work on, when it is a child.
-pub(crate) fn child_dir() -> Option<std::path::PathBuf> {
+pub(crate) fn child_dir() -> Option<PathBuf> {
     std::env::var_os(CHILD_DIR).map(Into::into)
 }
 

@@ -79,7 +79,7 @@ async fn run(steps: Vec<Step>, cache_enabled: bool) {
             Step::Reopen | Step::LoseIndex => {
                 store.close().await.unwrap();
                 if matches!(step, Step::LoseIndex) {
-                    std::fs::remove_file(dir.path().join("index.redb")).unwrap();
+                    std::fs::remove_dir_all(dir.path().join("index")).unwrap();
                 }
                 store = PackStore::open(dir.path(), options.clone()).unwrap();
             }

@@ -31,7 +31,9 @@ fn snapshot(dir: &Path) -> BTreeMap<PathBuf, (Vec<u8>, i64, i64)> {
 }
 
 fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to.join("packs")).unwrap();
+    for directory in ["packs", "index"] {
+        fs::create_dir_all(to.join(directory)).unwrap();
+    }
     for path in snapshot(from).into_keys().filter(|path| path.is_file()) {
         fs::copy(&path, to.join(path.strip_prefix(from).unwrap())).unwrap();
     }
@@ -57,8 +59,8 @@ async fn stores() -> (Vec<tempfile::TempDir>, Vec<Block>, Vec<Block>) {
     copy(behind, lost);
     copy(behind, damaged);
     copy(torn, behind);
-    fs::remove_file(lost.join("index.redb")).unwrap();
-    fs::write(damaged.join("index.redb"), "this is not an index").unwrap();
+    fs::remove_dir_all(lost.join("index")).unwrap();
+    fs::write(damaged.join("index/manifest"), "this is not an index").unwrap();
     let newest = snapshot(&torn.join("packs")).into_keys().next_back().unwrap();
     OpenOptions::new().append(true).open(newest).unwrap().write_all(&[0x91; 500]).unwrap();
     fs::write(torn.join("packs/00000099.car"), "\x11\u{1}").unwrap();

@@ -11,8 +11,8 @@ use ipfrs_store::{BlockStore, PackOptions, PackStore, Stored};
 use rand::Rng;
 
 use crate::fixture::{
-    assert_holds, assert_lacks, child_dir, cids, listed, numbered, open_small, put_all, random_block, random_blocks,
-    small_packs, sorted, spawn_child,
+    assert_holds, assert_lacks, child_dir, cids, index_files, listed, numbered, open_small, put_all, random_block,
+    random_blocks, small_packs, sorted, spawn_child,
 };
 
 /// Bytes that a raw sha2-256 block of up to 16 KiB has in front of its data: a varint of 2 and a CID of 36.
@@ -49,12 +49,17 @@ fn len(path: &Path) -> u64 {
 /// Something that a crash may do to the newest pack.
 type Hurt = Box<dyn Fn(&Path)>;
 
-/// Takes the index away, or makes something else of it.
-fn hurt_index(dir: &Path, content: Option<&[u8]>) {
-    let path = dir.join("index.redb");
-    match content {
-        Some(content) => fs::write(path, content).unwrap(),
-        None => fs::remove_file(path).unwrap(),
+/// Takes the index away.
+fn lose_index(dir: &Path) {
+    fs::remove_dir_all(dir.join("index")).unwrap();
+}
+
+/// Makes the index of one store that of another.
+fn copy_index(from: &Path, to: &Path) {
+    lose_index(to);
+    fs::create_dir(to.join("index")).unwrap();
+    for path in index_files(from) {
+        fs::copy(&path, to.join("index").join(path.file_name().unwrap())).unwrap();
     }
 }
 
@@ -84,13 +89,21 @@ async fn a_lost_or_damaged_index_is_rebuilt_with_the_same_content() {
     let expected = (listed(&store).await, store.stats().await.unwrap());
     store.close().await.unwrap();
 
-    let whole = fs::read(dir.path().join("index.redb")).unwrap();
-    let mut damaged_header = whole.clone();
-    damaged_header[..512].fill(0xa5);
-    let contents: [Option<&[u8]>; 5] =
-        [None, Some(b""), Some(b"this is not an index"), Some(&whole[..whole.len() / 3]), Some(&damaged_header)];
-    for content in contents {
-        hurt_index(dir.path(), content);
+    let (index, manifest) = (dir.path().join("index"), dir.path().join("index/manifest"));
+    let whole = fs::read(&manifest).unwrap();
+    let hurts: [&dyn Fn(); 6] = [
+        &|| lose_index(dir.path()),
+        &|| fs::write(&manifest, b"").unwrap(),
+        &|| fs::write(&manifest, b"this is not an index").unwrap(),
+        &|| fs::write(&manifest, &whole[..whole.len() / 3]).unwrap(),
+        &|| fs::remove_file(&manifest).unwrap(),
+        &|| {
+            lose_index(dir.path());
+            fs::write(&index, b"this is no directory").unwrap();
+        },
+    ];
+    for hurt in hurts {
+        hurt();
         let store = open_small(dir.path());
         let stats = store.stats().await.unwrap();
         assert_eq!(listed(&store).await, expected.0);
@@ -106,16 +119,19 @@ async fn a_lost_or_damaged_index_is_rebuilt_with_the_same_content() {
 async fn an_index_that_was_changed_anywhere_is_rebuilt_with_the_same_content() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());
-    let (kept, gone) = (numbered(0..1_500), numbered(1_500..2_000));
+    let (kept, gone) = (numbered(0..2_500), numbered(2_500..3_000));
     put_all(&store, &kept).await;
     put_all(&store, &gone).await;
     store.delete_many(&cids(&gone)).await.unwrap();
     store.close().await.unwrap();
-    let whole = fs::read(dir.path().join("index.redb")).unwrap();
     let names = sorted(cids(&kept));
     for round in 0..60 {
-        let mut hurt = whole.clone();
+        let files = index_files(dir.path());
+        assert!(files.len() > 1, "there is no run");
         let mut rng = rand::rng();
+        let path = &files[rng.random_range(0..files.len())];
+        let whole = fs::read(path).unwrap();
+        let mut hurt = whole.clone();
         if round % 4 == 0 {
             hurt.truncate(rng.random_range(0..whole.len()));
         } else {
@@ -124,11 +140,11 @@ async fn an_index_that_was_changed_anywhere_is_rebuilt_with_the_same_content() {
                 hurt[at] ^= 1 << rng.random_range(0..8);
             }
         }
-        hurt_index(dir.path(), Some(&hurt));
+        fs::write(path, hurt).unwrap();
         let store = open_small(dir.path());
         assert_eq!(listed(&store).await, names, "round {round}");
         assert_holds(&store, &kept).await;
-        assert_eq!(store.stats().await.unwrap().blocks, 1_500);
+        assert_eq!(store.stats().await.unwrap().blocks, 2_500);
         store.close().await.unwrap();
     }
 }
@@ -139,7 +155,7 @@ async fn an_index_of_other_packs_is_rebuilt() {
     let (blocks, others) = (random_blocks(30, 10_000), random_blocks(60, 10_000));
     store_of(dir.path(), &blocks).await;
     store_of(other.path(), &others).await;
-    fs::copy(other.path().join("index.redb"), dir.path().join("index.redb")).unwrap();
+    copy_index(other.path(), dir.path());
     let store = open_small(dir.path());
     assert_holds(&store, &blocks).await;
     assert_lacks(&store, &others).await;
@@ -151,7 +167,7 @@ async fn an_index_that_fits_its_packs_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let blocks = random_blocks(10, 3_000);
     store_of(dir.path(), &blocks[..5]).await;
-    let inode = || fs::metadata(dir.path().join("index.redb")).unwrap().ino();
+    let inode = || fs::metadata(dir.path().join("index")).unwrap().ino();
     let before = inode();
     // Packs without a single block, as a full disk may leave them.
     let header = fs::read(newest(dir.path())).unwrap()[..18].to_vec();
@@ -171,9 +187,10 @@ async fn an_index_that_fits_its_packs_is_kept() {
 async fn an_unfinished_write_at_the_end_is_cut_off_and_written_over() {
     let dir = tempfile::tempdir().unwrap();
     let (kept, torn) = (random_block(9_000), random_block(9_000));
-    let (index, saved) = (dir.path().join("index.redb"), dir.path().join("index.saved"));
+    let saved = tempfile::tempdir().unwrap();
+    fs::create_dir(saved.path().join("index")).unwrap();
     store_of(dir.path(), std::slice::from_ref(&kept)).await;
-    fs::copy(&index, &saved).unwrap();
+    copy_index(dir.path(), saved.path());
     let pack = newest(dir.path());
     let whole = len(&pack);
 
@@ -192,7 +209,7 @@ async fn an_unfinished_write_at_the_end_is_cut_off_and_written_over() {
         // The index as it was before the torn write, as after a crash.
         store_of(dir.path(), std::slice::from_ref(&torn)).await;
         hurt(&pack);
-        fs::copy(&saved, &index).unwrap();
+        copy_index(saved.path(), dir.path());
         let store = open_small(dir.path());
         assert_eq!(len(&pack), whole, "hurt {number}");
         assert_holds(&store, std::slice::from_ref(&kept)).await;
@@ -201,7 +218,7 @@ async fn an_unfinished_write_at_the_end_is_cut_off_and_written_over() {
         assert_eq!(put_all(&store, std::slice::from_ref(&torn)).await, [Stored::New]);
         assert_holds(&store, &[kept.clone(), torn.clone()]).await;
         store.close().await.unwrap();
-        fs::copy(&saved, &index).unwrap();
+        copy_index(saved.path(), dir.path());
         cut_at(whole)(&pack);
     }
 }
@@ -230,7 +247,7 @@ async fn a_rebuild_leaves_out_a_damaged_block_and_keeps_what_follows() {
     let first = packs(dir.path()).remove(0);
     let before = len(&first);
     overwrite(&first, 18 + (PREFIX + 8_000) * 2 + PREFIX + 4_000, &[0; 16]);
-    hurt_index(dir.path(), None);
+    lose_index(dir.path());
     let store = open_small(dir.path());
     assert_lacks(&store, &blocks[2..3]).await;
     assert_holds(&store, &[&blocks[..2], &blocks[3..]].concat()).await;
@@ -290,7 +307,7 @@ async fn damage_that_no_crash_explains_is_kept_and_nothing_is_appended_after_it(
     overwrite(&pack, 18 + (PREFIX + 2) + 2 * 1024 * 1024, &[0; 4]);
 
     for _ in 0..2 {
-        hurt_index(dir.path(), None);
+        lose_index(dir.path());
         let store = PackStore::open(dir.path(), options.clone()).unwrap();
         assert_holds(&store, &blocks[..1]).await;
         put_all(&store, &blocks[1..3]).await;
@@ -298,7 +315,7 @@ async fn damage_that_no_crash_explains_is_kept_and_nothing_is_appended_after_it(
         assert_eq!(len(&pack), whole);
         assert_eq!(packs(dir.path()).len(), 2);
     }
-    hurt_index(dir.path(), None);
+    lose_index(dir.path());
     let store = PackStore::open(dir.path(), options).unwrap();
     assert_holds(&store, &blocks[..3]).await;
     store.close().await.unwrap();
@@ -396,4 +413,44 @@ async fn a_closed_store_answers_that_it_is_closed_and_bytes_in_use_stay() {
     assert_eq!(listed(&again).await.len(), 21);
     assert!(listed(&again).await.contains(&sorted(vec![*block.cid()])[0]));
     again.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_index_of_an_earlier_version_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = random_blocks(20, 3_000);
+    store_of(dir.path(), &blocks).await;
+    lose_index(dir.path());
+    let old = dir.path().join("index.redb");
+    fs::write(&old, "redb and much else").unwrap();
+    let store = open_small(dir.path());
+    assert_holds(&store, &blocks).await;
+    assert!(!old.exists());
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_large_index_is_the_same_after_it_was_opened_again_and_after_it_was_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    let blocks = numbered(0..30_000);
+    // Runs of some thousands, which are merged meanwhile.
+    for part in blocks.chunks(3_000) {
+        put_all(&store, part).await;
+        store.flush().await.unwrap();
+    }
+    let (gone, kept) = blocks.split_at(9_000);
+    store.delete_many(&cids(gone)).await.unwrap();
+    store.close().await.unwrap();
+    for lose in [false, true] {
+        if lose {
+            lose_index(dir.path());
+        }
+        let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+        assert_eq!(listed(&store).await, sorted(cids(kept)));
+        assert_holds(&store, kept).await;
+        assert_eq!(store.has_many(&cids(gone)).await.unwrap(), vec![None; gone.len()]);
+        assert_eq!(store.stats().await.unwrap().blocks, kept.len() as u64);
+        store.close().await.unwrap();
+    }
 }

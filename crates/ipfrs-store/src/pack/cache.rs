@@ -63,15 +63,15 @@ impl LocationCache {
     /// Takes over changes that the index holds since a moment ago.
     pub(super) fn apply(&self, changes: Changes) {
         let Some(entries) = &self.entries else { return };
-        let ends = !changes.moved.is_empty() || changes.blocks.values().any(Option::is_none);
+        let ends = changes.blocks.values().any(|change| change.from.is_some() || change.to.is_none());
         let mut generation = self.generation.write();
         *generation += u64::from(ends);
-        for (key, location) in changes.blocks {
-            match location {
-                // Nobody has asked for it: it takes no other's room, if it has none.
-                Some(location) if changes.moved.contains(&key) => drop(entries.replace(key, location, true)),
-                Some(location) => entries.insert(key, location),
-                None => drop(entries.remove(&key)),
+        for (key, change) in changes.blocks {
+            match (change.from, change.to) {
+                // Moved. Nobody has asked for it: it takes no other's room, if it has none.
+                (Some(_), Some(to)) => drop(entries.replace(key, to, true)),
+                (None, Some(to)) => entries.insert(key, to),
+                (_, None) => drop(entries.remove(&key)),
             }
         }
     }
@@ -93,9 +93,10 @@ impl LocationCache {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{HashMap, HashSet};
+    use std::collections::HashMap;
 
     use super::*;
+    use crate::pack::changes::Change;
 
     const LOCATION: Location = Location { pack: 1, offset: 2, len: 3, prefix: 4, codec: 5 };
 
@@ -104,7 +105,8 @@ mod tests {
         let cache = LocationCache::new(true, 100);
         let key = || Key::from(*b"key");
         let began = cache.generation();
-        cache.apply(Changes { blocks: HashMap::from([(key(), None)]), ..Changes::default() });
+        let gone = Change { from: Some(LOCATION), to: None };
+        cache.apply(Changes { blocks: HashMap::from([(key(), gone)]), ..Changes::default() });
         cache.fill(began, [(key(), LOCATION)].into_iter());
         assert_eq!(cache.get(&key()), None);
 
@@ -120,8 +122,8 @@ mod tests {
         let began = cache.generation();
         cache.fill(began, keys().into_iter().take(1).map(|key| (key, LOCATION)));
         let there = Location { pack: 2, ..LOCATION };
-        let blocks = keys().into_iter().map(|key| (key, Some(there))).collect();
-        cache.apply(Changes { blocks, moved: HashSet::from(keys()), tombstone_bytes: 0 });
+        let blocks = keys().into_iter().map(|key| (key, Change { from: Some(LOCATION), to: Some(there) })).collect();
+        cache.apply(Changes { blocks, tombstone_bytes: 0 });
         cache.fill(began, keys().into_iter().map(|key| (key, LOCATION)));
         assert_eq!(keys().map(|key| cache.get(&key)), [Some(there), None]);
     }
@@ -129,7 +131,7 @@ mod tests {
     #[test]
     fn a_disabled_cache_holds_nothing() {
         let cache = LocationCache::new(false, 100);
-        let blocks = HashMap::from([(Key::from(*b"key"), Some(LOCATION))]);
+        let blocks = HashMap::from([(Key::from(*b"key"), Change { from: None, to: Some(LOCATION) })]);
         cache.apply(Changes { blocks, ..Changes::default() });
         assert_eq!(cache.get(b"key"), None);
     }

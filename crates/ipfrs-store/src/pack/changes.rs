@@ -1,16 +1,23 @@
 //! What commits change in the index, and what follows for each pack.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::record::{CAR_HEADER, Key, Location};
+
+/// What becomes of a block. `None` is nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Change {
+    /// Where the index has it before.
+    pub(super) from: Option<Location>,
+    /// Where it is from now on.
+    pub(super) to: Option<Location>,
+}
 
 /// Changes, gathered in the order in which they apply: for each block the last one counts.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Where blocks are from now on; `None` is nowhere.
-    pub(super) blocks: HashMap<Key, Option<Location>>,
-    /// Those of them that were in another place before: their bytes were copied, or are lost there.
-    pub(super) moved: HashSet<Key>,
+    /// What becomes of blocks.
+    pub(super) blocks: HashMap<Key, Change>,
     /// Length of the tombstones that were written, framing included, in bytes.
     pub(super) tombstone_bytes: u64,
 }
@@ -18,8 +25,10 @@ pub(super) struct Changes {
 impl Changes {
     /// Adds what changes after this.
     pub(super) fn append(&mut self, next: Self) {
-        self.blocks.extend(next.blocks);
-        self.moved.extend(next.moved);
+        for (key, change) in next.blocks {
+            // Where the index has it is the same, however often it changes until the index is told.
+            self.blocks.entry(key).and_modify(|known| known.to = change.to).or_insert(change);
+        }
         self.tombstone_bytes += next.tombstone_bytes;
     }
 }
@@ -33,12 +42,6 @@ pub(super) struct PackUse {
     pub(super) live_bytes: u64,
     /// Length of its tombstones, framing included, in bytes.
     pub(super) tombstone_bytes: u64,
-}
-
-impl From<(u32, u64, u64)> for PackUse {
-    fn from((covered, live_bytes, tombstone_bytes): (u32, u64, u64)) -> Self {
-        Self { covered, live_bytes, tombstone_bytes }
-    }
 }
 
 impl PackUse {

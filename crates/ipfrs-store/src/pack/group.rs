@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::changes::Changes;
+use super::changes::{Change, Changes};
 use super::compaction::Needed;
 use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
 use crate::{Spared, Stored};
@@ -29,23 +29,24 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// The sections of `blocks` that are not there yet, and how each block stands. `present` says where the index has
-    /// them; `before` is what the group does first.
+    /// The sections of `blocks` that are not there yet, and how each block stands. `indexed` says where the index has
+    /// them, in some places of which `is_lost`; `before` is what the group does first.
     pub(super) fn put(
         blocks: &[Block],
         keys: &[Key],
         indexed: &[Option<Location>],
+        is_lost: impl Fn(&Location) -> bool,
         before: &Self,
     ) -> (Self, Vec<Stored>) {
         let mut batch = Self::default();
         let mut stored = Vec::with_capacity(blocks.len());
         for ((block, key), indexed) in blocks.iter().zip(keys).zip(indexed) {
-            if batch.is_present(key, *indexed, before) {
+            if batch.is_present(key, indexed.filter(|at| !is_lost(at)), before) {
                 stored.push(Stored::Present);
                 continue;
             }
-            let location = batch.push(block.cid(), block.data().clone());
-            batch.changes.blocks.insert(key.clone(), Some(location));
+            let to = Some(batch.push(block.cid(), block.data().clone()));
+            batch.changes.blocks.insert(key.clone(), Change { from: *indexed, to });
             stored.push(Stored::New);
         }
         (batch, stored)
@@ -59,7 +60,7 @@ impl Batch {
         for ((hash, key), indexed) in call.hashes.iter().zip(&call.keys).zip(indexed) {
             let goes = batch.is_present(key, *indexed, before) && !(call.spared)(hash);
             if goes {
-                batch.changes.blocks.insert(key.clone(), None);
+                batch.changes.blocks.insert(key.clone(), Change { from: *indexed, to: None });
                 gone.push(key.clone());
             }
             deleted.push(goes);
@@ -77,9 +78,8 @@ impl Batch {
             // What the group changes first is not where it was any more; and it may be twice in the pack.
             let is_there = *indexed == Some(block.from) && !before.changes.blocks.contains_key(&block.key);
             if is_there && !batch.changes.blocks.contains_key(&block.key) {
-                let location = batch.push(&block.cid, block.data.clone());
-                batch.changes.blocks.insert(block.key.clone(), Some(location));
-                batch.changes.moved.insert(block.key.clone());
+                let to = Some(batch.push(&block.cid, block.data.clone()));
+                batch.changes.blocks.insert(block.key.clone(), Change { from: *indexed, to });
             }
         }
         if tombstones {
@@ -91,14 +91,9 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Notes those of `keys` that are written again: they have been in another place.
-    pub(super) fn note_moved(&mut self, keys: Vec<Key>) {
-        self.changes.moved.extend(keys.into_iter().filter(|key| self.changes.blocks.contains_key(key)));
-    }
-
     fn is_present(&self, key: &[u8], indexed: Option<Location>, before: &Self) -> bool {
         match self.changes.blocks.get(key).or_else(|| before.changes.blocks.get(key)) {
-            Some(change) => change.is_some(),
+            Some(change) => change.to.is_some(),
             None => indexed.is_some(),
         }
     }
@@ -125,8 +120,8 @@ impl Batch {
     /// Puts `next` after what is here.
     pub(super) fn append(&mut self, mut next: Self) {
         let base = self.bytes as u32;
-        for location in next.changes.blocks.values_mut().flatten() {
-            location.offset += base;
+        for to in next.changes.blocks.values_mut().filter_map(|change| change.to.as_mut()) {
+            to.offset += base;
         }
         self.changes.append(next.changes);
         self.prefixes.extend_from_slice(&next.prefixes);
@@ -136,9 +131,9 @@ impl Batch {
 
     /// Fixes where the first section is.
     pub(super) fn place(&mut self, pack: u32, offset: u32) {
-        for location in self.changes.blocks.values_mut().flatten() {
-            location.pack = pack;
-            location.offset += offset;
+        for to in self.changes.blocks.values_mut().filter_map(|change| change.to.as_mut()) {
+            to.pack = pack;
+            to.offset += offset;
         }
     }
 

@@ -1,7 +1,7 @@
 //! The engine that keeps blocks on disk: append-only packs, an index that is derived from them, one writer.
 //!
 //! * `record` is the bytes of a pack, `scan` reads them with suspicion, `file` is an open pack.
-//! * `index` says where blocks are (in an `index_file`), `cache` remembers what it said, `read` goes from a CID to bytes,
+//! * `index` says where blocks are, `cache` remembers what it said, `read` goes from a CID to bytes,
 //!   `walk` from many CIDs to theirs.
 //! * `queue` bounds what waits for the `writer`, which commits `group`s; `changes` are what they change.
 //! * `compaction` gives the room of dead blocks back.
@@ -18,7 +18,6 @@ mod compaction;
 mod file;
 mod group;
 mod index;
-mod index_file;
 mod lock;
 mod queue;
 mod read;

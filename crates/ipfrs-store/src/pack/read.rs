@@ -38,7 +38,8 @@ impl Record {
         // The binary CID ends with the multihash, and the prefix with the CID.
         if !self.slice.as_ref().get(..self.prefix).is_some_and(|prefix| prefix.ends_with(key)) {
             return Err(Error::corrupt(
-                "the index names a place where another block is: stop the program, delete index.redb, and start again",
+                "the index names a place where another block is: stop the program, delete the directory `index` of its repo, and \
+                 start again",
             ));
         }
         let data = self.slice.skip(self.prefix);

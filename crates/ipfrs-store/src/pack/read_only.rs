@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::Result;
 
 use super::PackOptions;
 use super::file::{FoundPack, Pack};
-use super::index::{Index, Opened};
-use super::lock::{StoreLock, cannot, require_version};
-use super::recovery::{Recovered, contradiction, find_packs, forget_removed, replay_start};
+use super::index::Index;
+use super::lock::{StoreLock, require_version};
+use super::recovery::{INDEX, Recovered, find_packs, forget_removed, open_index, replay_start};
 use super::replay::{Source, replay};
 use super::shared::Shared;
 use crate::Mappings;
-use crate::overlay::Overlay;
 
 /// Opens the store in `dir`, which must be there, for reading. An index that is missing, or is not about these packs, is
 /// built in memory, and takes about as much of it as its file would.
@@ -26,8 +25,9 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         true => find_packs(&packs_dir, true)?,
         false => BTreeMap::new(),
     };
-    let index = open_index(&dir.join("index.redb"), &found)?;
-    forget_removed(&index, &found)?;
+    let lengths = found.iter().map(|(number, pack)| (*number, pack.len)).collect();
+    let index = open_index(&dir.join(INDEX), &lengths, true)?;
+    forget_removed(&index, &found);
     replay_all(&index, &mut found)?;
 
     let mappings = Mappings::default();
@@ -37,33 +37,13 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         let capacity = pack.len;
         packs.insert(number, Arc::new(Pack::open(pack, capacity, &mappings)?));
     }
-    let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock)?;
+    let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock);
     Ok(Recovered { shared: Arc::new(shared), active: None, next_number })
-}
-
-fn open_index(path: &Path, found: &BTreeMap<u32, FoundPack>) -> Result<Index> {
-    let lengths = found.iter().map(|(number, pack)| (*number, pack.len)).collect();
-    let file = Overlay::open(path).map_err(|error| cannot("open", path, error))?;
-    let unusable = match Index::open_on(file, path)? {
-        Opened::Usable(index) => match contradiction(&index.packs()?, &lengths) {
-            None => return Ok(index),
-            Some(contradiction) => contradiction,
-        },
-        Opened::Unusable(why) => why,
-    };
-    tracing::warn!(
-        index = %path.display(), reason = unusable, packs = found.len(),
-        "building an index in memory from the packs, at every start: open the store once without store.read_only to keep it"
-    );
-    match Index::open_on(Overlay::empty(), path)? {
-        Opened::Usable(index) => Ok(index),
-        Opened::Unusable(why) => Err(Error::internal(format!("a new index in memory is not usable: {why}"))),
-    }
 }
 
 /// Tells the index what it does not know of the packs yet. An unfinished write at the end of the newest is left out.
 fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<()> {
-    let known = index.packs()?;
+    let known = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);
     for pack in found.values_mut() {
         let Some(from) = replay_start(&known, pack.number).filter(|from| *from < pack.len) else { continue };

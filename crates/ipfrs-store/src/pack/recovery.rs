@@ -12,13 +12,16 @@ use ipfrs_core::{Error, Result};
 use super::PackOptions;
 use super::changes::{Changes, PackUse};
 use super::file::{FoundPack, Pack, number_of};
-use super::index::{Index, Opened, Position};
+use super::index::{Index, Position};
 use super::lock::{StoreLock, cannot, check_version, ensure_directory};
 use super::read_only;
 use super::record::CAR_HEADER;
 use super::replay::{Source, replay};
 use super::shared::Shared;
 use crate::Mappings;
+
+/// The directory of the index.
+pub(super) const INDEX: &str = "index";
 
 /// More than this after the last sound section is not a write that a crash cut off, and is not cut away.
 const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
@@ -45,8 +48,12 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
     ensure_directory(&packs_dir)?;
     let mut found = find_packs(&packs_dir, false)?;
     let lengths = found.iter().map(|(number, pack)| (*number, pack.len)).collect();
-    let index = open_index(&dir.join("index.redb"), &lengths)?;
-    forget_removed(&index, &found)?;
+    remove_old_index(dir)?;
+    let index = open_index(&dir.join(INDEX), &lengths, false)?;
+    if forget_removed(&index, &found) {
+        // For good, before a new pack can get the number of one.
+        index.commit()?;
+    }
     let replayed = replay_all(&index, &mut found)?;
 
     let mappings = Mappings::default();
@@ -69,16 +76,31 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         next_number += 1;
     }
     if let (true, Some((number, pack))) = (replayed != Replayed::Nothing, packs.last_key_value()) {
-        index.apply(&Changes::default(), Position { pack: *number, offset: pack.end() }, true)?;
+        index.apply(&Changes::default(), Position { pack: *number, offset: pack.end() });
+        index.commit()?;
     }
-    let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock)?;
+    let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock);
     Ok(Recovered { shared: Arc::new(shared), active, next_number })
 }
 
-/// Lets the index forget the packs that are not there any more. For good, before a new pack can get the number of one.
-pub(super) fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) -> Result<()> {
-    let removed: Vec<_> = index.packs()?.into_keys().filter(|number| !found.contains_key(number)).collect();
-    if removed.is_empty() { Ok(()) } else { index.forget(&removed, true) }
+/// Removes what earlier versions of this program had for an index.
+fn remove_old_index(dir: &Path) -> Result<()> {
+    let path = dir.join("index.redb");
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(cannot("remove", &path, error)),
+        Ok(()) => {
+            tracing::info!(path = %path.display(), "removed an index of an earlier version: it is built anew");
+            Ok(())
+        }
+    }
+}
+
+/// Lets the index forget the packs that are not there any more; says whether there are any.
+pub(super) fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) -> bool {
+    let removed: Vec<_> = index.packs().into_keys().filter(|number| !found.contains_key(number)).collect();
+    index.forget(&removed);
+    !removed.is_empty()
 }
 
 /// What the index had to be told at open.
@@ -94,14 +116,14 @@ enum Replayed {
 
 /// Tells the index what it does not know of the packs yet, and cuts an unfinished write off the newest.
 fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Replayed> {
-    let known = index.packs()?;
+    let known = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);
     let mut replayed = Replayed::Nothing;
     for pack in found.values_mut() {
         let Some(from) = replay_start(&known, pack.number).filter(|from| *from < pack.len) else { continue };
         replayed = Replayed::Sections;
         // A put of what is replayed is answered "present": it must be as durable as that answer says. Before the index
-        // is told, because redb makes all that it was told durable when it is closed, in whatever way opening ends.
+        // is told, because it commits now and then.
         pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
         let source = Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len };
         let end = replay(index, source)?;
@@ -122,25 +144,6 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
         }
     }
     Ok(replayed)
-}
-
-/// Opens the index of a running store anew, and tells it what it does not know of `packs`. They must be on the disk up to
-/// their ends.
-pub(super) fn reopen_index(path: &Path, packs: &[Arc<Pack>]) -> Result<Index> {
-    // It may know too much as well: what failed may have been the last step of a commit of which it tells now.
-    let lengths = packs.iter().map(|pack| (pack.number(), pack.end())).collect();
-    let index = open_index(path, &lengths)?;
-    let known = index.packs()?;
-    for pack in packs {
-        match replay_start(&known, pack.number()) {
-            Some(from) if from < pack.end() => {
-                let (number, len) = (pack.number(), pack.end());
-                replay(&index, Source { number, file: pack.file(), path: pack.path(), from, len })?;
-            }
-            _ => {}
-        }
-    }
-    Ok(index)
 }
 
 /// From where a pack must be replayed; `None` when the index was past it.
@@ -199,24 +202,25 @@ fn begins_as_pack(file: &File) -> io::Result<bool> {
 }
 
 /// Opens the index, or begins a new one where it is missing, damaged, or not about these packs, given by their lengths.
-fn open_index(path: &Path, packs: &BTreeMap<u32, u32>) -> Result<Index> {
-    let unusable = match Index::open(path)? {
-        Opened::Usable(index) => match contradiction(&index.packs()?, packs) {
+pub(super) fn open_index(path: &Path, packs: &BTreeMap<u32, u32>, is_read_only: bool) -> Result<Index> {
+    let unusable = match Index::open(path, is_read_only)? {
+        Ok(index) => match contradiction(&index.packs(), packs) {
             None => return Ok(index),
             Some(contradiction) => contradiction,
         },
-        Opened::Unusable(why) => why,
+        Err(why) => why,
     };
-    tracing::warn!(index = %path.display(), reason = unusable, packs = packs.len(), "rebuilding the index from the packs");
-    Index::remove(path)?;
-    match Index::open(path)? {
-        Opened::Usable(index) => Ok(index),
-        Opened::Unusable(why) => Err(Error::internal(format!("a new index {} is not usable: {why}", path.display()))),
-    }
+    let advice = match is_read_only {
+        true => ", in memory, at every start: open the store once without store.read_only to keep it",
+        false => "",
+    };
+    let (path_shown, packs) = (path.display(), packs.len());
+    tracing::warn!(index = %path_shown, reason = unusable, packs, "rebuilding the index from the packs{advice}");
+    Index::begin(path, is_read_only)
 }
 
 /// Why an index that knows `known` is not about `packs`, given by their lengths.
-pub(super) fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
+fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
     for (number, PackUse { covered, live_bytes, .. }) in known {
         match packs.get(number) {
             // One that compaction had emptied: it was being removed.

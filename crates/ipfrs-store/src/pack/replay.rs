@@ -8,19 +8,19 @@ use std::thread::{self, Scope};
 use ipfrs_core::{Error, Result};
 use parking_lot::Mutex;
 
-use super::changes::Changes;
+use super::changes::{Change, Changes};
 use super::index::{Index, Position};
 use super::record::{key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner, Section};
 use crate::RESERVED_CODEC;
 
-/// Changes that are gathered before they go to the index. They are sorted then: the more there are, the more of them
-/// fall on the same page. About 40 MiB.
-const BATCH_CHANGES: usize = 256 * 1024;
+/// Changes that are gathered before they go to the index, which sorts them: the more there are, the nearer to each other
+/// are those that it looks up one after the other. About 10 MiB.
+const BATCH_CHANGES: usize = 64 * 1024;
 
-/// Chunks that have been hashed and wait for the index, in their order. What is left of them then is small: 64 chunks
+/// Chunks that have been hashed and wait for the index, in their order. What is left of them then is small: 16 chunks
 /// of the smallest blocks are one batch.
-const CHUNKS_AHEAD: usize = 64;
+const CHUNKS_AHEAD: usize = 16;
 
 /// Most threads that hash. Each holds a chunk, of up to 4 MiB, and as many wait for them.
 const MAX_THREADS: usize = 16;
@@ -53,7 +53,8 @@ type Work = (Chunk, SyncSender<Noted>);
 /// Tells the index what a pack holds between `from` and `len`. Gives the end of the last sound section.
 ///
 /// A section that is not what its CID says is left out, and the scan goes on after it: framing is all that is needed
-/// for that. Blocks are named by their content, so whatever verifies may be kept, acknowledged or not.
+/// for that. Blocks are named by their content, so whatever verifies may be kept, acknowledged or not. The pack must be on
+/// the disk, because the index may commit what it is told.
 pub(super) fn replay(index: &Index, source: Source<'_>) -> Result<u32> {
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS));
     let (work, chunks) = sync_channel::<Work>(threads);
@@ -117,20 +118,16 @@ fn hash_all(source: Source<'_>, chunks: &Mutex<Receiver<Work>>) {
 fn apply_all(index: &Index, source: Source<'_>, noted: Receiver<Result<Receiver<Noted>>>) -> Result<u32> {
     let mut changes = Changes::default();
     let mut end = source.from;
-    let apply = |changes: &Changes, end| {
-        let position = Position { pack: source.number, offset: end };
-        index.apply(changes, position, false).map(drop)
-    };
+    let apply = |changes, end| index.replay(changes, Position { pack: source.number, offset: end });
     for outcome in noted {
         let noted = outcome?.recv().map_err(|_| Error::internal("a thread that replays a pack ended early"))?;
         changes.append(noted.changes);
         end = noted.end.unwrap_or(end);
         if changes.blocks.len() >= BATCH_CHANGES {
-            apply(&changes, end)?;
-            changes = Changes::default();
+            apply(std::mem::take(&mut changes), end)?;
         }
     }
-    apply(&changes, end)?;
+    apply(changes, end)?;
     Ok(end)
 }
 
@@ -139,10 +136,10 @@ fn note(pack: u32, section: Section<'_>, changes: &mut Changes) -> Result<(), St
     let (cid, data) = section.content?;
     if cid.codec() == RESERVED_CODEC {
         let keys = tombstone_keys(data).map_err(|error| error.to_string())?;
-        changes.blocks.extend(keys.into_iter().map(|key| (key, None)));
+        changes.blocks.extend(keys.into_iter().map(|key| (key, Change { from: None, to: None })));
         changes.tombstone_bytes += section.end - section.start;
         return Ok(());
     }
-    changes.blocks.insert(key_of(cid.hash()), location);
+    changes.blocks.insert(key_of(cid.hash()), Change { from: None, to: location });
     Ok(())
 }

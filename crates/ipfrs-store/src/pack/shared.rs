@@ -15,6 +15,7 @@ use super::file::Pack;
 use super::group::again;
 use super::index::{Index, Totals};
 use super::lock::StoreLock;
+use super::recovery::INDEX;
 use crate::{Mappings, Stats};
 
 /// Puts leave this much of the disk free: for deletions, for compactions, and for an index that must be written back.
@@ -48,8 +49,7 @@ pub(super) struct Shared {
 /// What another process may have once this one has closed the store.
 #[derive(Debug)]
 struct Open {
-    /// `None` after it failed and could not be opened again.
-    index: Option<Index>,
+    index: Index,
     _lock: StoreLock,
 }
 
@@ -70,7 +70,7 @@ impl Shared {
         packs: BTreeMap<u32, Arc<Pack>>,
         index: Index,
         lock: StoreLock,
-    ) -> Result<Self> {
+    ) -> Self {
         let totals = StoredTotals::default();
         totals.set_index_bytes(index.file_bytes());
         totals.add_pack_bytes(packs.values().map(|pack| u64::from(pack.end())).sum());
@@ -84,10 +84,11 @@ impl Shared {
             removals: AtomicU64::new(0),
             failed: OnceLock::new(),
             packs: RwLock::new(packs),
-            open: RwLock::new(Some(Open { index: Some(index), _lock: lock })),
+            open: RwLock::new(None),
         };
-        shared.take_over_index()?;
-        Ok(shared)
+        shared.take_over(index.totals(), &index.packs());
+        *shared.open.write() = Some(Open { index, _lock: lock });
+        shared
     }
 
     /// Takes over totals: the store's, and those of some packs.
@@ -101,33 +102,20 @@ impl Shared {
         }
     }
 
-    /// Takes over all totals from the index.
-    pub(super) fn take_over_index(&self) -> Result<()> {
-        let (totals, known) = self.with_index(|index| Ok((index.totals()?, index.packs()?)))?;
-        self.take_over(totals, &known);
-        Ok(())
-    }
-
     pub(super) fn packs_dir(&self) -> PathBuf {
         self.dir.join("packs")
     }
 
     pub(super) fn index_path(&self) -> PathBuf {
-        self.dir.join("index.redb")
+        self.dir.join(INDEX)
     }
 
     /// Reads or writes the index; waits for the disk.
     pub(super) fn with_index<T>(&self, run: impl FnOnce(&Index) -> Result<T>) -> Result<T> {
-        run(self.usable(self.open.read().as_ref())?)
-    }
-
-    fn usable<'a>(&self, open: Option<&'a Open>) -> Result<&'a Index> {
-        let open = open.ok_or_else(|| self.closed())?;
-        open.index.as_ref().ok_or_else(|| {
-            let path = self.index_path();
-            let message = format!("the index {} failed: make sure that its disk has room, then retry", path.display());
-            Error::new(ErrorKind::Unavailable, message)
-        })
+        match &*self.open.read() {
+            Some(open) => run(&open.index),
+            None => Err(self.closed()),
+        }
     }
 
     /// For [`BlockStore::check`](crate::BlockStore::check).
@@ -135,11 +123,7 @@ impl Shared {
         if let Some(why) = self.failed() {
             return Err(again(why));
         }
-        match self.open.try_read() {
-            Some(open) => self.usable(open.as_ref()).map(drop),
-            // The index is being opened again: no reason to wait for that, nor to call it a failure yet.
-            None => Ok(()),
-        }
+        self.with_index(|_| Ok(()))
     }
 
     /// Refuses every change to a store that is open read-only.
@@ -160,19 +144,6 @@ impl Shared {
     /// Nothing is to be written any more. The first reason is kept.
     pub(super) fn set_failed(&self, why: Error) {
         let _ = self.failed.set(why);
-    }
-
-    /// Puts in place of an index that failed what `reopen` gives, while nobody reads.
-    pub(super) fn replace_index(&self, reopen: impl FnOnce() -> Result<Index>) -> Result<()> {
-        match self.open.write().as_mut() {
-            Some(open) => {
-                // Its file must be closed before it can be opened again.
-                open.index = None;
-                open.index = Some(reopen()?);
-                Ok(())
-            }
-            None => Err(self.closed()),
-        }
     }
 
     /// Lets the index and the lock go. Slices that are in use stay valid.

@@ -21,12 +21,13 @@ use super::file::Pack;
 use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write, again};
 use super::index::Position;
 use super::queue::Job;
-use super::record::{CAR_HEADER, Key, Location};
-use super::recovery::{Recovered, reopen_index};
+use super::record::{CAR_HEADER, Location};
+use super::recovery::Recovered;
 use super::shared::Shared;
 use crate::{Durability, Stored};
 
-/// The index is made durable after this many bytes: what a restart must replay at most, and verify.
+/// The index is made durable after this many bytes: what a restart must replay at most, and verify, unless the last call
+/// alone has more.
 const DURABLE_AFTER_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The same, for small blocks: changes that the index may hold undurably.
@@ -46,8 +47,6 @@ pub(super) struct Writer {
     undurable: Undurable,
     /// Whether the active pack holds bytes that may not be on the disk.
     unsynced: bool,
-    /// Whether the index must be opened again before it is used.
-    index_failed: bool,
 }
 
 #[derive(Default)]
@@ -82,15 +81,14 @@ impl Writer {
             next_number: recovered.next_number,
             undurable: Undurable::default(),
             unsynced: false,
-            index_failed: false,
         }
     }
 
     /// Works until it is told to stop or the last handle is gone.
     pub(super) fn run(mut self) {
         let stop = loop {
-            // redb asserts where damage contradicts what it relies on. After that, no more is written, and nothing that
-            // is in the middle of a change is used: what is read next is the disk, by the next start.
+            // Whatever the reason: nobody is left to wait for ever. No more is written then, and nothing that is in the
+            // middle of a change is used: what is read next is the disk, by the next start.
             match catch_unwind(AssertUnwindSafe(|| self.step())) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(stop)) => break stop,
@@ -135,13 +133,14 @@ impl Writer {
         if let Some(job) = self.held.take() {
             return Some(job);
         }
-        if self.undurable.changes > 0 && self.shared.failed().is_none() {
+        while self.has_left_something() {
             match self.jobs.recv_timeout(DURABLE_AFTER_IDLE) {
                 Ok(job) => return Some(job),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {
                     if let Err(error) = self.make_durable() {
                         tracing::warn!(%error, "the index is behind: the next start replays more");
+                        break;
                     }
                 }
             }
@@ -149,11 +148,14 @@ impl Writer {
         self.jobs.recv().ok()
     }
 
+    /// Whether the index is to be made durable when nothing else is to be done.
+    fn has_left_something(&self) -> bool {
+        let is_merging = || self.shared.with_index(|index| Ok(index.is_merging())).unwrap_or_default();
+        self.shared.failed().is_none() && (self.undurable.changes > 0 || is_merging())
+    }
+
     /// Forms a group that begins with `first`, and commits it.
     fn work(&mut self, first: Write) {
-        if self.index_failed {
-            self.reopen_index();
-        }
         if let Some(why) = self.shared.failed() {
             return first.refuse(again(why));
         }
@@ -225,13 +227,10 @@ impl Writer {
     }
 
     fn draft_put(&self, put: &Put, before: &Batch) -> Result<(Batch, Vec<Stored>)> {
-        let mut indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
+        let indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
         // What lies in a pack that somebody truncated may be gone: it is written again.
-        let is_hurt = |at: &mut Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
-        let taken = indexed.iter_mut().zip(&put.keys).filter_map(|(at, key)| at.take_if(is_hurt).map(|_| key.clone()));
-        let hurt: Vec<Key> = taken.collect();
-        let (mut batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, before);
-        batch.note_moved(hurt);
+        let is_lost = |at: &Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
+        let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, is_lost, before);
         if !batch.is_empty() {
             self.shared.check_free_space(before.bytes() + batch.bytes())?;
         }
@@ -267,12 +266,19 @@ impl Writer {
         if let Some(why) = self.shared.failed() {
             return Err(again(why));
         }
+        let (bytes, changes) = (batch.bytes(), batch.changes().blocks.len());
+        if self.undurable.changes > 0
+            && (self.undurable.bytes + bytes >= DURABLE_AFTER_BYTES
+                || self.undurable.changes + changes >= DURABLE_AFTER_CHANGES)
+        {
+            self.make_durable()?;
+        }
         let Some(pack) = self.active.clone() else { return Err(Error::internal("there is no pack to write to")) };
         if let Err(error) = pack.check_length() {
             return Err(self.fail(&error));
         }
         let start = pack.end();
-        let end = start + batch.bytes() as u32;
+        let end = start + bytes as u32;
         if let Err(error) = pack.append(&mut batch.slices()) {
             return Err(self.take_back(&pack, start, error));
         }
@@ -280,45 +286,19 @@ impl Writer {
         if self.shared.options.durability == Durability::Fsync && !is_copy {
             self.sync(&pack, start)?;
         }
-        let durable = self.undurable.bytes + batch.bytes() >= DURABLE_AFTER_BYTES
-            || self.undurable.changes + batch.changes().blocks.len() >= DURABLE_AFTER_CHANGES;
-        if durable {
-            self.sync(&pack, start)?;
-        }
         batch.place(pack.number(), start);
         // Before anybody can learn of the new locations.
         pack.publish(end);
-        let position = Position { pack: pack.number(), offset: end };
-        match self.apply(batch.changes(), position, durable) {
-            Ok(()) => self.shared.totals.add_pack_bytes(batch.bytes()),
-            Err(error) => {
-                let error = self.take_back(&pack, start, error);
-                self.reopen_index();
-                return Err(error);
-            }
-        }
-        if !durable {
-            self.undurable.bytes += batch.bytes();
-            self.undurable.changes += batch.changes().blocks.len().max(1);
-        }
+        self.apply(batch.changes(), Position { pack: pack.number(), offset: end })?;
+        self.shared.totals.add_pack_bytes(bytes);
+        self.undurable.bytes += bytes;
+        self.undurable.changes += changes.max(1);
         Ok(())
     }
 
-    fn apply(&mut self, changes: &Changes, position: Position, durable: bool) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let applied = shared.with_index(|index| {
-            let applied = index.apply(changes, position, durable)?;
-            if durable {
-                shared.totals.set_index_bytes(index.file_bytes());
-            }
-            Ok(applied)
-        });
-        self.index_failed |= applied.is_err();
-        let applied = applied?;
-        shared.take_over(applied.totals, &applied.packs);
-        if durable {
-            self.undurable = Undurable::default();
-        }
+    fn apply(&self, changes: &Changes, position: Position) -> Result<()> {
+        let applied = self.shared.with_index(|index| Ok(index.apply(changes, position)))?;
+        self.shared.take_over(applied.totals, &applied.packs);
         Ok(())
     }
 
@@ -352,14 +332,9 @@ impl Writer {
 
     /// Nothing is written from now on. Reads go on.
     fn fail(&mut self, why: &Error) -> Error {
-        // The packs may not hold what it was told last.
-        let sealed = self.shared.with_index(|index| {
-            index.seal();
-            Ok(())
-        });
         let dir = self.shared.dir.display();
         let message = format!("the block store in {dir} takes no more writes: {why} (check the disk, then restart)");
-        tracing::error!(index_sealed = sealed.is_ok(), message);
+        tracing::error!(message);
         let error = Error::new(ErrorKind::Unavailable, message);
         self.shared.set_failed(again(&error));
         error
@@ -370,9 +345,6 @@ impl Writer {
         if let Some(why) = self.shared.failed() {
             return Err(again(why));
         }
-        if self.index_failed {
-            self.reopen_index();
-        }
         match self.active.clone() {
             Some(pack) => self.sync(&pack, pack.end()),
             None => Ok(()),
@@ -381,10 +353,22 @@ impl Writer {
 
     /// Makes the index durable as it is, and before it the packs that it speaks of.
     fn make_durable(&mut self) -> Result<()> {
-        let is_behind = self.undurable.changes > 0 || self.unsynced || self.index_failed;
+        let has_merged = self.shared.with_index(|index| Ok(index.has_merged()))?;
+        let is_behind = self.undurable.changes > 0 || self.unsynced || has_merged;
         self.make_packs_durable()?;
-        let Some(pack) = self.active.clone().filter(|_| is_behind) else { return Ok(()) };
-        self.apply(&Changes::default(), Position { pack: pack.number(), offset: pack.end() }, true)
+        if !is_behind {
+            return Ok(());
+        }
+        if let Some(pack) = &self.active {
+            self.apply(&Changes::default(), Position { pack: pack.number(), offset: pack.end() })?;
+        }
+        self.shared.with_index(|index| {
+            index.commit()?;
+            self.shared.totals.set_index_bytes(index.file_bytes());
+            Ok(())
+        })?;
+        self.undurable = Undurable::default();
+        Ok(())
     }
 
     /// Ends the active pack, if any, and begins one with room for `bytes`.
@@ -399,33 +383,6 @@ impl Writer {
         self.shared.add_pack(Arc::clone(&pack));
         self.active = Some(pack);
         Ok(())
-    }
-
-    /// Opens the index again after it failed: after one failed write it refuses everything, reads included.
-    fn reopen_index(&mut self) {
-        // What is replayed may become durable at any time: redb sees to that when it is closed. So the packs come first,
-        // and after they failed, the index stays as it is.
-        if self.shared.failed().is_some() {
-            return;
-        }
-        if let Some(pack) = self.active.clone()
-            && self.sync(&pack, pack.end()).is_err()
-        {
-            return;
-        }
-        let (path, packs) = (self.shared.index_path(), self.shared.packs());
-        let reopened = self.shared.replace_index(|| reopen_index(&path, &packs));
-        // Replaying may have found other places than those that were known before.
-        let reopened = reopened.and_then(|()| self.shared.take_over_index());
-        self.index_failed = reopened.is_err();
-        match reopened {
-            Ok(()) => {
-                // What was replayed is not durable yet.
-                self.undurable.changes += 1;
-                tracing::warn!(index = %path.display(), "opened the index again after it had failed");
-            }
-            Err(error) => tracing::error!(%error, "the index failed and could not be opened again"),
-        }
     }
 }
 

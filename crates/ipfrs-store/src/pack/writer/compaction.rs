@@ -38,7 +38,7 @@ impl Writer {
             // Room is what this is about to make. Should the machine stop before the index is durable, it is rebuilt.
             Err(_) => self.make_packs_durable()?,
         }
-        let known = self.shared.with_index(|index| index.packs())?;
+        let known = self.shared.with_index(|index| Ok(index.packs()))?;
         let is_alive = known.get(&number).is_some_and(|known| known.live_bytes > 0);
         let is_newest = self.shared.packs().last().is_none_or(|newest| newest.number() <= number);
         let Some(pack) = self.shared.pack(number)?.filter(|_| !is_alive && !is_newest) else { return Ok(None) };
@@ -53,8 +53,10 @@ impl Writer {
         }
         self.shared.remove_pack(number);
         // An entry that is left only says that the pack was empty, and goes at the next start.
-        let forgotten = self.shared.with_index(|index| index.forget(&[number], false));
-        self.index_failed |= forgotten.is_err();
+        self.shared.with_index(|index| {
+            index.forget(&[number]);
+            Ok(())
+        })?;
         self.undurable.changes += 1;
         Ok(Some(u64::from(pack.end())))
     }

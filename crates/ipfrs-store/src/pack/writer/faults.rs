@@ -1,81 +1,26 @@
 //! Faults of the disk and of the index that nothing outside of the writer can cause.
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Error, Result, codec};
-use redb::StorageBackend;
-use redb::backends::FileBackend;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{DURABLE_AFTER_BYTES, Job, Put, Reply, Write, Writer};
-use crate::pack::index::{Index, Opened};
+use crate::pack::index::Index;
+use crate::pack::index::fault::{Countdown, Fault};
 use crate::pack::queue::Queue;
 use crate::pack::record::{CAR_HEADER, key_of};
+use crate::pack::shared::Shared;
 use crate::pack::{PackOptions, recovery};
 use crate::{BlockStore, BlockStoreExt, CompactOptions, Durability, PackStore, PutMode, Stored};
 
-/// What happens at a sync of the index.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Fault {
-    Error,
-    Panic,
-}
-
-/// The index's file, one of whose syncs fails: that which finds the countdown at 0.
-#[derive(Debug)]
-struct Faulty {
-    file: FileBackend,
-    fault: Fault,
-    countdown: Arc<AtomicI64>,
-}
-
-impl StorageBackend for Faulty {
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        match (self.countdown.fetch_sub(1, Ordering::SeqCst), self.fault) {
-            (0, Fault::Error) => Err(io::Error::other("this sync was made to fail")),
-            (0, Fault::Panic) => panic!("this sync was made to panic"),
-            _ => self.file.sync_data(),
-        }
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write(offset, data)
-    }
-}
-
-/// Puts a faulty file under the index. Gives the countdown, which is below 0.
-pub(super) fn make_faulty(writer: &Writer, fault: Fault) -> Arc<AtomicI64> {
-    let countdown = Arc::new(AtomicI64::new(-1));
-    let path = writer.shared.index_path();
-    let reopen = || {
-        let file: File = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        let file = Faulty { file: FileBackend::new(file).unwrap(), fault, countdown: Arc::clone(&countdown) };
-        match Index::open_on(file, &path)? {
-            Opened::Usable(index) => Ok(index),
-            Opened::Unusable(why) => panic!("{why}"),
-        }
-    };
-    writer.shared.replace_index(reopen).unwrap();
-    countdown
+/// Says which sync of the index fails.
+pub(super) fn countdown(shared: &Shared) -> Countdown {
+    shared.with_index(|index| Ok(index.fault().clone())).unwrap()
 }
 
 pub(super) fn block(data: &str) -> Block {
@@ -106,34 +51,41 @@ impl Steps {
 }
 
 #[tokio::test]
-async fn an_index_that_holds_a_put_which_failed_is_rebuilt() {
-    let mut rebuilt = 0;
-    // Each sync of a durable commit in turn: one of them is that after the new header.
+async fn a_commit_of_the_index_that_fails_refuses_what_came_with_it_and_loses_nothing() {
+    let mut refused = 0;
+    // Each sync of a commit in turn, and one more.
     for sync in 0..4 {
         let dir = tempfile::tempdir().unwrap();
         let mut steps = Steps::open(dir.path(), Durability::Fsync);
-        steps.put(&block("before")).unwrap();
-        let index = steps.writer.shared.index_path();
-        // Open, so that no other file can get its number.
-        let before = File::open(&index).unwrap();
-        let countdown = make_faulty(&steps.writer, Fault::Error);
-        steps.writer.undurable.bytes = DURABLE_AFTER_BYTES;
-        countdown.store(sync, Ordering::SeqCst);
-        if steps.put(&block("failed")).is_err() {
-            assert_eq!(steps.put(&block("failed")).unwrap(), [Stored::New], "sync {sync}");
+        let blocks: Vec<_> = (0..20).map(|n| block(&format!("before {n}"))).collect();
+        for block in &blocks {
+            steps.put(block).unwrap();
         }
-        let after = std::fs::metadata(&index).unwrap();
-        rebuilt += u32::from(after.ino() != before.metadata().unwrap().ino());
+        let fault = countdown(&steps.writer.shared);
+        steps.writer.undurable.bytes = DURABLE_AFTER_BYTES;
+        fault.set(sync, Fault::Error);
+        let end = steps.writer.active.as_ref().unwrap().end();
+        let last = block("last");
+        if steps.put(&last).is_err() {
+            refused += 1;
+            assert_eq!(steps.writer.active.as_ref().unwrap().end(), end, "nothing is written of what is refused");
+            // What the index could not make durable, it knows nevertheless.
+            for block in &blocks {
+                assert_eq!(steps.put(block).unwrap(), [Stored::Present], "sync {sync}");
+            }
+            assert_eq!(steps.put(&last).unwrap(), [Stored::New], "sync {sync}");
+        }
+        fault.set(-1, Fault::Error);
         steps.writer.make_durable().unwrap();
         steps.writer.shared.close();
 
         let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
-        for block in [block("before"), block("failed")] {
+        for block in blocks.iter().chain([&last]) {
             assert_eq!(store.require(block.cid()).await.unwrap(), block.data());
         }
         store.close().await.unwrap();
     }
-    assert!(rebuilt > 0, "no fault left an index that was ahead of its pack");
+    assert_eq!(refused, 3, "a run, the manifest and the directory are synced");
 }
 
 #[tokio::test]
@@ -146,8 +98,8 @@ async fn after_a_failure_the_index_claims_nothing_that_was_not_synced() {
     let index = steps.writer.shared.index_path();
     steps.writer.shared.close();
 
-    let Opened::Usable(closed) = Index::open(&index).unwrap() else { panic!("the index is unusable") };
-    let packs = closed.packs().unwrap();
+    let closed = Index::open(&index, false).unwrap().unwrap();
+    let packs = closed.packs();
     assert!(packs.values().all(|known| known.covered <= CAR_HEADER.len() as u32), "{packs:?}");
     drop(closed);
     let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
@@ -162,13 +114,13 @@ async fn a_writer_that_panics_says_so_and_reads_go_on() {
     let shared = Arc::clone(&recovered.shared);
     let (queue, jobs) = Queue::new();
     let writer = Writer::new(recovered, jobs);
-    let countdown = make_faulty(&writer, Fault::Panic);
+    let fault = countdown(&shared);
     let thread = std::thread::spawn(move || writer.run());
     let store = PackStore { shared, queue: Arc::new(queue) };
     store.put(block("before")).await.unwrap();
     store.check().unwrap();
 
-    countdown.store(0, Ordering::SeqCst);
+    fault.set(0, Fault::Panic);
     let error = store.flush().await.unwrap_err();
     assert!(error.message().contains("failed while it wrote"), "{error}");
     let error = store.put(block("refused")).await.unwrap_err();
@@ -196,7 +148,7 @@ async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
         let shared = Arc::clone(&recovered.shared);
         let (queue, jobs) = Queue::new();
         let writer = Writer::new(recovered, jobs);
-        let countdown = make_faulty(&writer, Fault::Error);
+        let fault = countdown(&shared);
         let thread = std::thread::spawn(move || writer.run());
         let store = PackStore { shared, queue: Arc::new(queue) };
         let blocks: Vec<_> = (0..120).map(|n| block(&format!("{n} ").repeat(1_000))).collect();
@@ -208,11 +160,11 @@ async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
         store.delete_many(&names(&gone)).await.unwrap();
 
         let before = store.shared.packs().len();
-        countdown.store(sync, Ordering::SeqCst);
+        fault.set(sync, Fault::Error);
         let everything = CompactOptions { min_dead_share: 0.0 };
         let failed = store.compact(everything).await.is_err();
         stopped += u32::from(failed);
-        countdown.store(-1, Ordering::SeqCst);
+        fault.set(-1, Fault::Error);
         stopped_midway += u32::from(failed && store.shared.packs().len() < before);
         for _ in 0..2 {
             assert_eq!(store.has_many(&names(&gone)).await.unwrap(), vec![None; gone.len()], "sync {sync}");
@@ -225,7 +177,7 @@ async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
         }
         store.close().await.unwrap();
         thread.join().unwrap();
-        std::fs::remove_file(dir.path().join("index.redb")).unwrap();
+        std::fs::remove_dir_all(dir.path().join("index")).unwrap();
         let store = PackStore::open(dir.path(), options()).unwrap();
         assert_eq!(store.stats().await.unwrap().blocks, kept.len() as u64, "sync {sync}");
         store.close().await.unwrap();

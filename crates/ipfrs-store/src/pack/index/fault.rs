@@ -1,0 +1,45 @@
+//! Syncs of the index that fail, for tests.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use parking_lot::Mutex;
+
+/// What happens at a sync of the index.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::pack) enum Fault {
+    /// It fails.
+    #[default]
+    Error,
+    /// It panics.
+    Panic,
+}
+
+/// Says which sync fails: that which finds the count at 0.
+#[derive(Debug, Clone)]
+pub(in crate::pack) struct Countdown(Arc<(AtomicI64, Mutex<Fault>)>);
+
+impl Default for Countdown {
+    fn default() -> Self {
+        Self(Arc::new((AtomicI64::new(-1), Mutex::default())))
+    }
+}
+
+impl Countdown {
+    /// Has `fault` happen after another `syncs`; never, if that is below 0.
+    pub(in crate::pack) fn set(&self, syncs: i64, fault: Fault) {
+        *self.0.1.lock() = fault;
+        self.0.0.store(syncs, Ordering::SeqCst);
+    }
+
+    /// Counts a sync.
+    pub(super) fn step(&self) -> io::Result<()> {
+        let fault = *self.0.1.lock();
+        match (self.0.0.fetch_sub(1, Ordering::SeqCst), fault) {
+            (0, Fault::Error) => Err(io::Error::other("this sync was made to fail")),
+            (0, Fault::Panic) => panic!("this sync was made to panic"),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The manifest: one small file that says what the index is made of, and holds what is not worth a run yet.
+
+use std::collections::BTreeMap;
+
+use super::Totals;
+use super::decode::{Decoder, seal, unseal};
+use super::memory::Memory;
+use super::run::{Run, Said};
+use crate::pack::changes::PackUse;
+use crate::pack::record::Location;
+
+/// Every manifest begins with this.
+const MAGIC: &[u8; 8] = b"ipfrsidx";
+/// Number of the format. An index of any other is rebuilt.
+const FORMAT: u32 = 1;
+
+/// A run, as the manifest names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NamedRun {
+    /// Its number.
+    pub(super) number: u64,
+    /// [`Run::checksum`].
+    pub(super) checksum: u32,
+}
+
+impl NamedRun {
+    /// The name of `run`.
+    pub(super) fn of(run: &Run) -> Self {
+        Self { number: run.number(), checksum: run.checksum() }
+    }
+}
+
+/// What is in the file.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Manifest {
+    pub(super) totals: Totals,
+    pub(super) packs: BTreeMap<u32, PackUse>,
+    /// From the oldest to the newest.
+    pub(super) runs: Vec<NamedRun>,
+    /// Entries newer than all runs.
+    pub(super) memory: Memory,
+}
+
+/// The bytes of a manifest.
+pub(super) fn encode(
+    totals: Totals,
+    packs: &BTreeMap<u32, PackUse>,
+    runs: impl ExactSizeIterator<Item = NamedRun>,
+    memory: &Memory,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + 24 * packs.len() + 64 * memory.len());
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&totals.blocks.to_le_bytes());
+    out.extend_from_slice(&totals.payload_bytes.to_le_bytes());
+    out.extend_from_slice(&(packs.len() as u32).to_le_bytes());
+    for (number, PackUse { covered, live_bytes, tombstone_bytes }) in packs {
+        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&covered.to_le_bytes());
+        out.extend_from_slice(&live_bytes.to_le_bytes());
+        out.extend_from_slice(&tombstone_bytes.to_le_bytes());
+    }
+    out.extend_from_slice(&(runs.len() as u32).to_le_bytes());
+    for NamedRun { number, checksum } in runs {
+        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&checksum.to_le_bytes());
+    }
+    out.extend_from_slice(&(memory.len() as u32).to_le_bytes());
+    for (key, said) in memory {
+        // A multihash has at most 20 bytes and a digest of 128.
+        out.push(key.len() as u8);
+        out.extend_from_slice(key);
+        out.push(u8::from(said.is_some()));
+        out.extend_from_slice(said.map(Location::to_bytes).as_ref().map_or(&[], |bytes| &bytes[..]));
+    }
+    seal(out)
+}
+
+impl Manifest {
+    /// Reads what [`encode`] wrote.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let bytes = unseal(bytes).ok_or("its manifest is damaged")?;
+        let mut from = Decoder(bytes);
+        if from.array() != Some(*MAGIC) {
+            return Err("its manifest is none".to_owned());
+        }
+        match from.u32() {
+            Some(FORMAT) => {}
+            format => return Err(format!("its format is {} instead of {FORMAT}", format.unwrap_or_default())),
+        }
+        Self::fields(from).ok_or_else(|| "its manifest is damaged".to_owned())
+    }
+
+    fn fields(mut from: Decoder<'_>) -> Option<Self> {
+        let totals = Totals { blocks: from.u64()?, payload_bytes: from.u64()? };
+        let mut manifest = Self { totals, ..Self::default() };
+        for _ in 0..from.u32()? {
+            let number = from.u32()?;
+            let known = PackUse { covered: from.u32()?, live_bytes: from.u64()?, tombstone_bytes: from.u64()? };
+            manifest.packs.insert(number, known);
+        }
+        for _ in 0..from.u32()? {
+            manifest.runs.push(NamedRun { number: from.u64()?, checksum: from.u32()? });
+        }
+        for _ in 0..from.u32()? {
+            let len = from.u8()?;
+            let key = from.take(usize::from(len))?.into();
+            manifest.memory.insert(key, said(&mut from)?);
+        }
+        from.0.is_empty().then_some(manifest)
+    }
+}
+
+fn said(from: &mut Decoder<'_>) -> Option<Said> {
+    match from.u8()? {
+        0 => Some(None),
+        _ => Some(Some(Location::from_bytes(&from.array()?))),
+    }
+}

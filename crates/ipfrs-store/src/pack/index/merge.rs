@@ -1,0 +1,143 @@
+//! Making one run of several, beside everything else.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use ipfrs_core::{Error, Result};
+
+use super::cursor::Merged;
+use super::layout::Plan;
+use super::place::Place;
+use super::run::Run;
+use super::write::RunWriter;
+use crate::pack::lock::cannot;
+
+/// Runs of more entries are not made: a run is mapped as a whole, and one that is large enough gains nothing.
+const MAX_ENTRIES: usize = 64 * 1024 * 1024;
+
+/// Entries after which a merge looks whether it is still wanted.
+const LOOK_AFTER_ENTRIES: usize = 4_096;
+
+/// Which of runs with these numbers of entries, from the oldest to the newest, are to become one.
+///
+/// From there on, every run has more entries than all newer ones together: so there are few, and a block's entry is only
+/// written again when its run at least doubles.
+pub(super) fn due(entries: &[usize]) -> Option<Range<usize>> {
+    let mut newer = 0;
+    let mut first = None;
+    for (place, entries) in entries.iter().enumerate().rev() {
+        if newer + entries > MAX_ENTRIES {
+            break;
+        }
+        if newer > 0 && *entries <= newer {
+            first = Some(place);
+        }
+        newer += entries;
+    }
+    first.map(|first| first..entries.len())
+}
+
+/// Runs that are being made one.
+#[derive(Debug)]
+pub(super) struct Merge {
+    /// Their places among all runs. Those before them stay what they are meanwhile.
+    pub(super) places: Range<usize>,
+    place: Arc<Place>,
+    is_unwanted: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Arc<Run>>>>,
+}
+
+impl Merge {
+    /// Begins to make run `number` of those of `runs` at `places`.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(super) fn start(place: &Arc<Place>, number: u64, runs: &[Arc<Run>], places: Range<usize>) -> Result<Self> {
+        let is_unwanted = Arc::new(AtomicBool::new(false));
+        let work = {
+            let (place, is_unwanted, runs) =
+                (Arc::clone(place), Arc::clone(&is_unwanted), runs[places.clone()].to_vec());
+            // What was deleted need not be said where there is nothing older.
+            let keeps_deletions = places.start > 0;
+            move || merge(&place, number, &runs, keeps_deletions, &is_unwanted)
+        };
+        let thread = thread::Builder::new().name("ipfrs-index".to_owned()).spawn(work);
+        let thread = thread.map_err(|error| Error::io("cannot start a thread that merges runs of the index", error))?;
+        Ok(Self { places, place: Arc::clone(place), is_unwanted, thread: Some(thread) })
+    }
+
+    /// Whether nobody needs to wait for it any more.
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the new run.
+    ///
+    /// # Errors
+    /// When it could not be made. The old ones are what they were.
+    pub(super) fn finish(mut self) -> Result<Arc<Run>> {
+        let ended = self.thread.take().map(JoinHandle::join);
+        ended
+            .and_then(|ended| ended.ok())
+            .unwrap_or_else(|| Err(Error::internal("the thread that merges runs panicked")))
+    }
+}
+
+impl Drop for Merge {
+    fn drop(&mut self) {
+        self.is_unwanted.store(true, Ordering::Relaxed);
+        if let Some(Ok(Ok(run))) = self.thread.take().map(JoinHandle::join) {
+            self.place.remove_run(run.number());
+        }
+    }
+}
+
+fn merge(
+    place: &Place,
+    number: u64,
+    runs: &[Arc<Run>],
+    keeps_deletions: bool,
+    is_unwanted: &AtomicBool,
+) -> Result<Arc<Run>> {
+    let merged = write(place, number, runs, keeps_deletions, is_unwanted);
+    if merged.is_err() {
+        place.remove_run(number);
+    }
+    merged
+}
+
+fn write(
+    place: &Place,
+    number: u64,
+    runs: &[Arc<Run>],
+    keeps_deletions: bool,
+    is_unwanted: &AtomicBool,
+) -> Result<Arc<Run>> {
+    let mut plan = Plan::default();
+    for run in runs {
+        // Damage must not get a checksum that is right.
+        run.verify()?;
+        plan.include(run);
+    }
+    let (file, path) = (place.create_run(number)?, place.run_path(number));
+    let failed = |error| cannot("write", &path, error);
+    let mut writer = RunWriter::new(&file, plan);
+    let mut entries = Merged::new(runs, None)?;
+    let mut key = Vec::new();
+    let mut count = 0_usize;
+    while let Some(said) = entries.next(&mut key)? {
+        if said.is_some() || keeps_deletions {
+            writer.push(&key, said).map_err(failed)?;
+        }
+        count += 1;
+        if count.is_multiple_of(LOOK_AFTER_ENTRIES) && is_unwanted.load(Ordering::Relaxed) {
+            return Err(Error::internal("a merge of runs of the index was given up"));
+        }
+    }
+    writer.finish().map_err(failed)?;
+    runs.iter().try_for_each(|run| run.check())?;
+    place.sync(&file).map_err(failed)?;
+    place.open_run(number, file).map(Arc::new)
+}

@@ -1,0 +1,419 @@
+//! The index: which block lies where. It is derived from the packs and may be behind them, never ahead.
+//!
+//! What changed last is in memory, and in the `manifest` once it was committed. When there is enough of it, it becomes a
+//! `run`: an immutable file of sorted entries (`layout`, `write`), mapped, of which newer ones hide older ones. A thread
+//! makes few runs of many (`merge`, `cursor`). The position from which packs are replayed at open is the last entry of
+//! `packs`.
+
+mod cursor;
+mod decode;
+#[cfg(test)]
+pub(super) mod fault;
+#[cfg(test)]
+mod figures;
+mod layout;
+mod manifest;
+mod memory;
+mod merge;
+mod place;
+mod run;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::{Mutex, RwLock};
+
+use self::cursor::page_of;
+use self::layout::{Plan, digest_of, split_key};
+use self::manifest::{Manifest, NamedRun};
+use self::memory::{Memory, first_after, sorted};
+use self::merge::Merge;
+use self::place::Place;
+use self::run::{Run, Said};
+use self::write::RunWriter;
+use super::changes::{Changes, PackUse};
+use super::lock::cannot;
+use super::record::{Key, Location};
+
+/// Entries in memory from which on a commit makes a run of them; fewer are in the manifest. That is about 100 KiB, written
+/// again by each commit.
+const RUN_ENTRIES: usize = if cfg!(test) { 8 } else { 2_048 };
+
+/// Entries in memory after which a replay commits: about 40 MiB.
+const REPLAY_ENTRIES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
+
+/// Entries in memory for which there is room at once after that many were there before.
+const MEMORY_CAPACITY: usize = 64 * 1024;
+
+/// With this many runs, a commit waits for a merge: who writes faster than merges are made has to wait at some time.
+const MAX_RUNS: usize = 32;
+
+/// So much of the runs is compared with its checksums at open, the newest first: the rest would take too long.
+const CHECK_BYTES: u64 = 256 * 1024 * 1024;
+
+/// How far a pack is covered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Position {
+    /// Number of the pack.
+    pub(super) pack: u32,
+    /// Its first byte that is not covered.
+    pub(super) offset: u32,
+}
+
+/// Totals of the blocks in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Totals {
+    /// Number of blocks.
+    pub(super) blocks: u64,
+    /// Their data, in bytes.
+    pub(super) payload_bytes: u64,
+}
+
+/// What changes made of the totals.
+#[derive(Debug)]
+pub(super) struct Applied {
+    /// The store's.
+    pub(super) totals: Totals,
+    /// Those of the packs for which something changed, by number.
+    pub(super) packs: BTreeMap<u32, PackUse>,
+}
+
+/// The open index. Any thread may read it while one changes it.
+#[derive(Debug)]
+pub(super) struct Index {
+    place: Arc<Place>,
+    state: RwLock<State>,
+    upkeep: Mutex<Upkeep>,
+}
+
+/// What is known.
+#[derive(Debug)]
+struct State {
+    memory: Memory,
+    /// From the oldest to the newest.
+    runs: Arc<[Arc<Run>]>,
+    packs: BTreeMap<u32, PackUse>,
+    totals: Totals,
+}
+
+/// What commits need, besides.
+#[derive(Debug)]
+struct Upkeep {
+    /// Number of the next run. None is used twice, whatever becomes of it.
+    next_run: u64,
+    merge: Option<Merge>,
+    /// Whether the last one failed, and no run was made since: then the next would fail as well.
+    merge_failed: bool,
+    /// Runs that the manifest may still name, and that are not needed any more.
+    retired: Vec<u64>,
+    manifest_bytes: u64,
+}
+
+impl Index {
+    /// Opens the index in the directory `dir`, or begins one. Nothing is written there if it `is_read_only`: what is new is
+    /// in memory then, in the same form. Says why, when the files are no index, or not one of this format.
+    ///
+    /// # Errors
+    /// Only for failures that another index would not mend: permissions, a full disk.
+    pub(super) fn open(dir: &Path, is_read_only: bool) -> Result<Result<Self, String>> {
+        match Self::read(Place::new(dir, is_read_only)) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Err(error.message().to_owned())),
+            read => read.map(Ok),
+        }
+    }
+
+    /// Begins an index in the directory `dir`, whatever there is now.
+    pub(super) fn begin(dir: &Path, is_read_only: bool) -> Result<Self> {
+        let place = Place::new(dir, is_read_only);
+        if !is_read_only {
+            place.clear()?;
+        }
+        place.tidy(|_| false)?;
+        Ok(Self::new(place, Manifest::default(), Vec::new(), 0))
+    }
+
+    fn read(place: Place) -> Result<Self> {
+        let bytes = place.read_manifest()?;
+        let manifest = bytes.as_deref().map_or_else(|| Ok(Manifest::default()), Manifest::decode);
+        let manifest = manifest.map_err(Error::corrupt)?;
+        place.tidy(|number| manifest.runs.iter().any(|named| named.number == number))?;
+        let mut runs = Vec::with_capacity(manifest.runs.len());
+        for named in &manifest.runs {
+            let run = place.find_run(named.number)?;
+            if NamedRun::of(&run) != *named {
+                return Err(run.damaged("it is not the one that the manifest names"));
+            }
+            runs.push(Arc::new(run));
+        }
+        let mut checked = 0;
+        for run in runs.iter().rev() {
+            checked += run.file_bytes();
+            if checked > CHECK_BYTES {
+                break;
+            }
+            run.verify()?;
+        }
+        Ok(Self::new(place, manifest, runs, bytes.map_or(0, |bytes| bytes.len() as u64)))
+    }
+
+    fn new(place: Place, manifest: Manifest, runs: Vec<Arc<Run>>, manifest_bytes: u64) -> Self {
+        let Manifest { totals, packs, runs: named, memory } = manifest;
+        let next_run = named.iter().map(|named| named.number + 1).max().unwrap_or(1);
+        Self {
+            place: Arc::new(place),
+            state: RwLock::new(State { memory, runs: runs.into(), packs, totals }),
+            upkeep: Mutex::new(Upkeep {
+                next_run,
+                merge: None,
+                merge_failed: false,
+                retired: Vec::new(),
+                manifest_bytes,
+            }),
+        }
+    }
+
+    /// What is known of each pack, by number.
+    pub(super) fn packs(&self) -> BTreeMap<u32, PackUse> {
+        self.state.read().packs.clone()
+    }
+
+    /// The totals.
+    pub(super) fn totals(&self) -> Totals {
+        self.state.read().totals
+    }
+
+    /// Length of its files, in bytes.
+    pub(super) fn file_bytes(&self) -> u64 {
+        let runs: u64 = self.state.read().runs.iter().map(|run| run.file_bytes()).sum();
+        runs + self.upkeep.lock().manifest_bytes
+    }
+
+    /// Where each of `keys` is.
+    pub(super) fn locate<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Location>>> {
+        let state = self.state.read();
+        let recent: Vec<Option<Said>> = keys.iter().map(|key| state.memory.get(key.as_ref()).copied()).collect();
+        let runs = Arc::clone(&state.runs);
+        drop(state);
+        let mut found = Vec::with_capacity(keys.len());
+        for (key, recent) in keys.iter().zip(recent) {
+            found.push(match recent {
+                Some(said) => said,
+                None => find_in(&runs, key.as_ref())?,
+            });
+        }
+        runs.iter().try_for_each(|run| run.check())?;
+        Ok(found)
+    }
+
+    /// Up to `limit` blocks after `after`, in the order of their keys; none at the end.
+    pub(super) fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Key, Location)>> {
+        let mut after: Option<Key> = after.map(Key::from);
+        loop {
+            let state = self.state.read();
+            let recent = first_after(&state.memory, after.as_deref(), limit);
+            let runs = Arc::clone(&state.runs);
+            drop(state);
+            // Behind this, memory may hold more.
+            let until = recent.last().filter(|_| recent.len() == limit).map(|(key, _)| key.clone());
+            let page = page_of(recent, &runs, after.as_deref(), until.as_deref(), limit)?;
+            runs.iter().try_for_each(|run| run.check())?;
+            if !page.is_empty() || until.is_none() {
+                return Ok(page);
+            }
+            after = until;
+        }
+    }
+
+    /// Applies `changes`, after which the index covers its packs up to `position`. Until [`commit`](Self::commit), that is
+    /// in memory only.
+    pub(super) fn apply(&self, changes: &Changes, position: Position) -> Applied {
+        let mut grown = BTreeMap::<u32, i64>::new();
+        let state = &mut *self.state.write();
+        // A tombstone may have been made to name what is no multihash.
+        for (key, change) in changes.blocks.iter().filter(|(key, _)| digest_of(key).is_some()) {
+            if let Some(from) = change.from {
+                state.totals.blocks -= 1;
+                state.totals.payload_bytes -= u64::from(from.len);
+                *grown.entry(from.pack).or_default() -= from.section_bytes() as i64;
+            }
+            if let Some(to) = change.to {
+                state.totals.blocks += 1;
+                state.totals.payload_bytes += u64::from(to.len);
+                *grown.entry(to.pack).or_default() += to.section_bytes() as i64;
+            }
+            match change.to {
+                // There is nothing older that this would hide.
+                None if state.runs.is_empty() => drop(state.memory.remove(key)),
+                to => drop(state.memory.insert(key.clone(), to)),
+            }
+        }
+        let packs = update_packs(&mut state.packs, grown, changes.tombstone_bytes, position);
+        Applied { totals: state.totals, packs }
+    }
+
+    /// Applies what a pack was found to say: changes of which nobody has looked up where the blocks were. Commits now and
+    /// then, so the packs must be on the disk.
+    pub(super) fn replay(&self, mut changes: Changes, position: Position) -> Result<()> {
+        let mut sorted: Vec<_> = changes.blocks.iter_mut().collect();
+        sorted.sort_unstable_by_key(|(key, _)| *key);
+        let keys: Vec<&Key> = sorted.iter().map(|(key, _)| *key).collect();
+        for (from, (_, change)) in self.locate(&keys)?.into_iter().zip(sorted) {
+            change.from = from;
+        }
+        self.apply(&changes, position);
+        if self.state.read().memory.len() >= REPLAY_ENTRIES { self.commit() } else { Ok(()) }
+    }
+
+    /// Forgets packs that are not there any more.
+    pub(super) fn forget(&self, packs: &[u32]) {
+        self.state.write().packs.retain(|number, _| !packs.contains(number));
+    }
+
+    /// Makes durable what is known. The packs must be on the disk, as far as they are covered.
+    ///
+    /// # Errors
+    /// When it could not be written. What is known is known nevertheless, and the next commit tries again.
+    pub(super) fn commit(&self) -> Result<()> {
+        let upkeep = &mut *self.upkeep.lock();
+        self.adopt_merged(upkeep);
+        if self.state.read().memory.len() >= RUN_ENTRIES {
+            self.make_run(upkeep)?;
+        }
+        let manifest = {
+            let State { memory, runs, packs, totals } = &*self.state.read();
+            manifest::encode(*totals, packs, runs.iter().map(|run| NamedRun::of(run)), memory)
+        };
+        self.place.write_manifest(&manifest)?;
+        upkeep.manifest_bytes = manifest.len() as u64;
+        upkeep.retired.drain(..).for_each(|number| self.place.remove_run(number));
+        self.begin_merge(upkeep);
+        Ok(())
+    }
+
+    /// Whether a thread makes few runs of many.
+    pub(super) fn is_merging(&self) -> bool {
+        self.upkeep.lock().merge.is_some()
+    }
+
+    /// Whether it has done so, and waits for a commit.
+    pub(super) fn has_merged(&self) -> bool {
+        self.upkeep.lock().merge.as_ref().is_some_and(Merge::is_finished)
+    }
+
+    /// What is to fail, for tests.
+    #[cfg(test)]
+    pub(super) fn fault(&self) -> &fault::Countdown {
+        &self.place.fault
+    }
+
+    /// Makes a run of what is in memory.
+    fn make_run(&self, upkeep: &mut Upkeep) -> Result<()> {
+        let number = upkeep.take_number();
+        let run = self.write_run(number).inspect_err(|_| self.place.remove_run(number))?;
+        let written = {
+            let mut state = self.state.write();
+            state.runs = state.runs.iter().cloned().chain([Arc::new(run)]).collect();
+            let next = Memory::with_capacity(state.memory.len().min(MEMORY_CAPACITY));
+            std::mem::replace(&mut state.memory, next)
+        };
+        // Not while others wait for the lock.
+        drop(written);
+        upkeep.merge_failed = false;
+        Ok(())
+    }
+
+    fn write_run(&self, number: u64) -> Result<Run> {
+        let (file, path) = (self.place.create_run(number)?, self.place.run_path(number));
+        let write = || {
+            let memory = &self.state.read().memory;
+            let mut plan = Plan::default();
+            memory.iter().for_each(|(key, said)| plan.note(key, *said));
+            let mut writer = RunWriter::new(&file, plan);
+            sorted(memory).into_iter().try_for_each(|(key, said)| writer.push(key, said))?;
+            writer.finish()
+        };
+        write().and_then(|_| self.place.sync(&file)).map_err(|error| cannot("write", &path, error))?;
+        self.place.open_run(number, file)
+    }
+
+    /// Takes a merged run over, if there is one.
+    fn adopt_merged(&self, upkeep: &mut Upkeep) {
+        let must_wait = self.state.read().runs.len() >= MAX_RUNS;
+        let Some(merge) = upkeep.merge.take_if(|merge| must_wait || merge.is_finished()) else { return };
+        let places = merge.places.clone();
+        match merge.finish() {
+            Ok(merged) => {
+                let is_empty = merged.layout().entries() == 0;
+                if is_empty {
+                    upkeep.retired.push(merged.number());
+                }
+                let mut state = self.state.write();
+                let mut runs = state.runs.to_vec();
+                let retired = runs.splice(places, (!is_empty).then_some(merged));
+                upkeep.retired.extend(retired.map(|run| run.number()));
+                state.runs = runs.into();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "runs of the index could not be merged: lookups take longer until they are");
+                upkeep.merge_failed = true;
+            }
+        }
+    }
+
+    fn begin_merge(&self, upkeep: &mut Upkeep) {
+        if upkeep.merge.is_some() || upkeep.merge_failed {
+            return;
+        }
+        let runs = Arc::clone(&self.state.read().runs);
+        let entries: Vec<_> = runs.iter().map(|run| run.layout().entries()).collect();
+        let Some(places) = merge::due(&entries) else { return };
+        match Merge::start(&self.place, upkeep.take_number(), &runs, places) {
+            Ok(merge) => upkeep.merge = Some(merge),
+            Err(error) => tracing::warn!(%error, "runs of the index stay as they are: lookups take longer"),
+        }
+    }
+}
+
+impl Upkeep {
+    fn take_number(&mut self) -> u64 {
+        self.next_run += 1;
+        self.next_run - 1
+    }
+}
+
+/// Where a block is, as the newest run says that knows of it.
+fn find_in(runs: &[Arc<Run>], key: &[u8]) -> Result<Said> {
+    let (prefix, digest) = split_key(key);
+    for run in runs.iter().rev() {
+        if let Some(said) = run.find(prefix, digest)? {
+            return Ok(said);
+        }
+    }
+    Ok(None)
+}
+
+/// Notes for which packs how much of them is `grown`, what else was written at their end, and how far that is covered.
+fn update_packs(
+    known: &mut BTreeMap<u32, PackUse>,
+    mut grown: BTreeMap<u32, i64>,
+    tombstone_bytes: u64,
+    position: Position,
+) -> BTreeMap<u32, PackUse> {
+    grown.entry(position.pack).or_default();
+    let mut packs = BTreeMap::new();
+    for (number, grown) in grown {
+        let pack = known.entry(number).or_default();
+        pack.live_bytes = pack.live_bytes.saturating_add_signed(grown);
+        if number == position.pack {
+            pack.covered = position.offset;
+            pack.tombstone_bytes += tombstone_bytes;
+        }
+        packs.insert(number, *pack);
+    }
+    packs
+}

@@ -1,0 +1,164 @@
+//! Where an index keeps its files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ipfrs_core::{Error, Result};
+use rustix::fs::MemfdFlags;
+
+use super::run::Run;
+use crate::Mappings;
+use crate::pack::lock::{cannot, ensure_directory, sync_directory};
+
+/// The manifest's name.
+const MANIFEST: &str = "manifest";
+
+/// The directory of an index. When it is only to be read, new files are in memory.
+#[derive(Debug)]
+pub(super) struct Place {
+    dir: PathBuf,
+    is_read_only: bool,
+    /// Which memory is a view of a run: apart from the packs', of which others are told when bytes of them are gone.
+    mappings: Mappings,
+    #[cfg(test)]
+    pub(super) fault: super::fault::Countdown,
+}
+
+impl Place {
+    /// The directory at `dir`, which may be missing.
+    pub(super) fn new(dir: &Path, is_read_only: bool) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            is_read_only,
+            mappings: Mappings::default(),
+            #[cfg(test)]
+            fault: super::fault::Countdown::default(),
+        }
+    }
+
+    /// The manifest; `None` when there is none.
+    pub(super) fn read_manifest(&self) -> Result<Option<Vec<u8>>> {
+        let path = self.dir.join(MANIFEST);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // Something else is in the place of the directory.
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                Err(Error::corrupt(format!("{} is not a directory", self.dir.display())))
+            }
+            Err(error) => Err(cannot("read", &path, error)),
+        }
+    }
+
+    /// Puts a manifest in the place of the one before, durably, and so the directory's other files.
+    pub(super) fn write_manifest(&self, bytes: &[u8]) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        let (path, draft) = (self.dir.join(MANIFEST), self.dir.join("manifest.new"));
+        let write = || {
+            let mut file = File::create(&draft)?;
+            file.write_all(bytes)?;
+            self.sync(&file)?;
+            fs::rename(&draft, &path)?;
+            self.sync_names()
+        };
+        // A failed sync is not repeated on the same file.
+        write().inspect_err(|_| drop(fs::remove_file(&draft))).map_err(|error| cannot("write", &path, error))
+    }
+
+    /// The path of a run.
+    pub(super) fn run_path(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{number:08}.run"))
+    }
+
+    /// A new file, for run `number`.
+    pub(super) fn create_run(&self, number: u64) -> Result<File> {
+        let path = self.run_path(number);
+        let file = match self.is_read_only {
+            true => rustix::fs::memfd_create("ipfrs-index", MemfdFlags::CLOEXEC).map(File::from).map_err(Into::into),
+            false => OpenOptions::new().read(true).write(true).create_new(true).open(&path),
+        };
+        file.map_err(|error| cannot("create", &path, error))
+    }
+
+    /// Run `number`, in this file.
+    pub(super) fn open_run(&self, number: u64, file: File) -> Result<Run> {
+        Run::open(file, number, &self.run_path(number), &self.mappings)
+    }
+
+    /// Run `number`, which the manifest names.
+    pub(super) fn find_run(&self, number: u64) -> Result<Run> {
+        let path = self.run_path(number);
+        match File::open(&path) {
+            Ok(file) => self.open_run(number, file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(Error::corrupt(format!("{} is missing", path.display())))
+            }
+            Err(error) => Err(cannot("open", &path, error)),
+        }
+    }
+
+    /// Removes the file of a run. What cannot be removed now is removed at the next start.
+    pub(super) fn remove_run(&self, number: u64) {
+        if self.is_read_only {
+            return;
+        }
+        let path = self.run_path(number);
+        if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(path = %path.display(), %error, "a run of the index that is not needed any more stays");
+        }
+    }
+
+    /// Makes the directory if it is missing, and removes every file but the manifest and the runs that `is_kept`.
+    pub(super) fn tidy(&self, is_kept: impl Fn(u64) -> bool) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        ensure_directory(&self.dir)?;
+        let is_needed = |name: &str| match name.strip_suffix(".run") {
+            Some(number) => number.parse().is_ok_and(&is_kept),
+            None => name == MANIFEST,
+        };
+        let mut left = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(|error| cannot("read", &self.dir, error))? {
+            let entry = entry.map_err(|error| cannot("read", &self.dir, error))?;
+            if !entry.file_name().to_str().is_some_and(is_needed) {
+                left.push(entry.path());
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        // The manifest that names none of them may not be on the disk yet.
+        self.sync_names().map_err(|error| cannot("sync", &self.dir, error))?;
+        left.iter().try_for_each(|path| fs::remove_file(path).map_err(|error| cannot("remove", path, error)))
+    }
+
+    /// Removes everything.
+    pub(super) fn clear(&self) -> Result<()> {
+        let cleared = match fs::symlink_metadata(&self.dir) {
+            Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(&self.dir),
+            Ok(_) => fs::remove_file(&self.dir),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        };
+        cleared.map_err(|error| cannot("remove", &self.dir, error))
+    }
+
+    /// Waits until a file is on the disk.
+    pub(super) fn sync(&self, file: &File) -> io::Result<()> {
+        #[cfg(test)]
+        self.fault.step()?;
+        if self.is_read_only { Ok(()) } else { file.sync_data() }
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        #[cfg(test)]
+        self.fault.step()?;
+        sync_directory(&self.dir)
+    }
+}

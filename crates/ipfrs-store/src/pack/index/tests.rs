@@ -1,0 +1,402 @@
+//! The index against a map, whatever happens to it in between.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::fault::Fault;
+use super::*;
+use crate::pack::changes::Change;
+
+/// The key of a name. Digests of different functions and lengths, many of which begin alike.
+fn key(name: u16) -> Key {
+    let [high, low] = name.to_be_bytes();
+    let (prefix, digest): (&[u8], Vec<u8>) = match name % 7 {
+        // sha2-256: as uniform as it should be, and all in one place.
+        0 | 1 => (&[0x12, 0x20], ipfrs_core::hash::sha2_256(&[high, low]).digest().to_vec()),
+        2 => (&[0x12, 0x20], [&[7; 30][..], &[high, low]].concat()),
+        // sha2-512, blake2b-256, a digest of two bytes, and one of none.
+        3 => (&[0x13, 0x40], [&[high, low][..], &[9; 62]].concat()),
+        4 => (&[0xa0, 0xe4, 0x02, 0x20], [&[low, high][..], &[0xff; 30]].concat()),
+        5 => (&[0x13, 0x02], vec![high, low]),
+        _ => (&[0x13, 0x00], Vec::new()),
+    };
+    [prefix, &digest].concat().into()
+}
+
+pub(super) fn open(dir: &Path) -> Index {
+    Index::open(dir, false).unwrap().unwrap()
+}
+
+fn is_unusable(dir: &Path) -> bool {
+    Index::open(dir, false).unwrap().is_err()
+}
+
+/// Commits until no merge is due.
+pub(super) fn settle(index: &Index) {
+    index.commit().unwrap();
+    while index.is_merging() {
+        std::thread::yield_now();
+        index.commit().unwrap();
+    }
+}
+
+/// Tells the index of new places, in the order of the list, and the model too.
+fn change(index: &Index, model: &mut BTreeMap<Key, Location>, changes: &[(u16, Option<Location>)]) {
+    let mut blocks = HashMap::new();
+    for (name, to) in changes {
+        blocks.insert(key(*name), Change { from: model.get(&key(*name)).copied(), to: *to });
+    }
+    for (key, change) in &blocks {
+        match change.to {
+            Some(to) => drop(model.insert(key.clone(), to)),
+            None => drop(model.remove(key)),
+        }
+    }
+    let applied = index.apply(&Changes { blocks, tombstone_bytes: 0 }, Position { pack: 9, offset: 20 });
+    let payload_bytes = model.values().map(|location| u64::from(location.len)).sum();
+    assert_eq!(applied.totals, Totals { blocks: model.len() as u64, payload_bytes });
+}
+
+/// Asserts that the index says what the model does, by every way of asking.
+fn assert_same(index: &Index, model: &BTreeMap<Key, Location>, limit: usize) {
+    let keys: Vec<_> = (0..400).map(key).collect();
+    let expected: Vec<_> = keys.iter().map(|key| model.get(key).copied()).collect();
+    assert_eq!(index.locate(&keys).unwrap(), expected);
+    let mut listed = Vec::new();
+    loop {
+        let page = index.page(listed.last().map(|(key, _): &(Key, _)| &**key), limit).unwrap();
+        assert!(page.len() <= limit);
+        if page.is_empty() {
+            break;
+        }
+        listed.extend(page);
+    }
+    assert_eq!(listed, model.clone().into_iter().collect::<Vec<_>>());
+    for (number, known) in index.packs() {
+        let alive = model.values().filter(|location| location.pack == number).map(|location| location.section_bytes());
+        assert_eq!(known.live_bytes, alive.sum(), "pack {number}");
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Change(Vec<(u16, Option<Location>)>),
+    Commit,
+    Settle,
+    /// A commit of which this sync fails.
+    FailingCommit(i64),
+    Reopen,
+    Replay(Vec<(u16, Option<Location>)>),
+}
+
+fn location() -> impl Strategy<Value = Location> {
+    let small = || prop_oneof![3 => 0..300_u32, 1 => any::<u32>()];
+    (1..5_u32, small(), small(), 36..44_u16, prop_oneof![Just(0x55_u16), Just(0x70), any::<u16>()])
+        .prop_map(|(pack, offset, len, prefix, codec)| Location { pack, offset, len, prefix, codec })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let to = || prop_oneof![3 => location().prop_map(Some), 1 => Just(None)];
+    let some = move || prop::collection::vec((0..400_u16, to()), 0..40);
+    prop_oneof![
+        6 => some().prop_map(Step::Change),
+        4 => Just(Step::Commit),
+        1 => Just(Step::Settle),
+        1 => (0..4_i64).prop_map(Step::FailingCommit),
+        1 => Just(Step::Reopen),
+        1 => some().prop_map(Step::Replay),
+    ]
+}
+
+fn run(steps: Vec<Step>, limit: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = open(dir.path());
+    let mut model = BTreeMap::new();
+    // What a crash would leave.
+    let mut committed = model.clone();
+    for step in steps {
+        match step {
+            Step::Change(changes) => change(&index, &mut model, &changes),
+            Step::Commit | Step::Settle => {
+                if matches!(step, Step::Commit) {
+                    index.commit().unwrap()
+                } else {
+                    settle(&index)
+                }
+                committed = model.clone();
+            }
+            Step::FailingCommit(sync) => {
+                settle(&index);
+                index.fault().set(sync, Fault::Error);
+                let _ = index.commit();
+                index.fault().set(-1, Fault::Error);
+                // The last sync is after the manifest was put in its place: both are right then.
+                index.commit().unwrap();
+                committed = model.clone();
+            }
+            Step::Reopen => {
+                drop(index);
+                index = open(dir.path());
+                model = committed.clone();
+            }
+            Step::Replay(changes) => {
+                let blocks = changes.iter().map(|(name, to)| (key(*name), Change { from: None, to: *to })).collect();
+                index.replay(Changes { blocks, tombstone_bytes: 0 }, Position { pack: 9, offset: 20 }).unwrap();
+                for (name, to) in changes {
+                    match to {
+                        Some(to) => drop(model.insert(key(name), to)),
+                        None => drop(model.remove(&key(name))),
+                    }
+                }
+                index.commit().unwrap();
+                committed = model.clone();
+            }
+        }
+        assert_same(&index, &model, limit);
+    }
+    settle(&index);
+    let entries: Vec<_> = index.state.read().runs.iter().map(|run| run.layout().entries()).collect();
+    assert_eq!(merge::due(&entries), None);
+    drop(index);
+    // Nothing is left lying about.
+    assert!(fs::read_dir(dir.path()).unwrap().count() <= 1 + entries.len());
+    let reader = Index::open(dir.path(), true).unwrap().unwrap();
+    let before = files(dir.path());
+    change(&reader, &mut model, &(0..100).map(|name| (name, None)).collect::<Vec<_>>());
+    settle(&reader);
+    assert_same(&reader, &model, limit);
+    drop(reader);
+    assert_eq!(files(dir.path()), before);
+}
+
+/// The files of an index, and what is in them.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_index_behaves_like_a_map(steps in prop::collection::vec(step(), 1..40), limit in 1..60_usize) {
+        run(steps, limit);
+    }
+}
+
+fn at(offset: u32) -> Location {
+    Location { pack: 1, offset, len: 1_024, prefix: 38, codec: 0x55 }
+}
+
+/// An index of several runs and some entries in the manifest, all of which is committed.
+fn several_runs() -> (TempDir, Index, BTreeMap<Key, Location>) {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let mut model = BTreeMap::new();
+    for (from, to) in [(0, 200), (200, 300), (300, 340), (340, 345)] {
+        change(&index, &mut model, &(from..to).map(|name| (name, Some(at(u32::from(name))))).collect::<Vec<_>>());
+        settle(&index);
+    }
+    assert_eq!(index.state.read().runs.len(), 3);
+    assert!(!index.state.read().memory.is_empty());
+    (dir, index, model)
+}
+
+#[test]
+fn damage_at_any_byte_of_any_file_is_found_when_the_index_is_opened() {
+    let (dir, index, model) = several_runs();
+    drop(index);
+    for (path, whole) in files(dir.path()) {
+        // The header is at the beginning.
+        for place in (0..200.min(whole.len())).chain((200..whole.len()).step_by(13)) {
+            let mut hurt = whole.clone();
+            hurt[place] ^= 1 << (place % 8);
+            fs::write(&path, &hurt).unwrap();
+            assert!(is_unusable(dir.path()), "byte {place} of {}", path.display());
+        }
+        for len in (0..whole.len()).step_by(37).chain([whole.len() - 1]) {
+            fs::write(&path, &whole[..len]).unwrap();
+            assert!(is_unusable(dir.path()), "{len} bytes of {}", path.display());
+        }
+        fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
+        assert!(is_unusable(dir.path()), "{} with one byte more", path.display());
+        fs::write(&path, &whole).unwrap();
+        assert_same(&open(dir.path()), &model, 100);
+        // Without its manifest, an index is a new one.
+        if path.extension().is_some() {
+            fs::remove_file(&path).unwrap();
+            assert!(is_unusable(dir.path()), "without {}", path.display());
+            fs::write(&path, &whole).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_run_of_another_index_is_not_taken_for_one_of_this() {
+    let ((dir, index, _), (other, other_index, mut model)) = (several_runs(), several_runs());
+    change(&other_index, &mut model, &[(0, None)]);
+    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
+    change(&other_index, &mut model, &more);
+    settle(&other_index);
+    drop((index, other_index));
+    let foreign = files(other.path()).into_iter().rfind(|(path, _)| path.extension().is_some()).unwrap();
+    let own = files(dir.path()).into_keys().find(|path| path.extension().is_some()).unwrap();
+    fs::write(own, foreign.1).unwrap();
+    assert!(is_unusable(dir.path()));
+}
+
+#[test]
+fn a_run_that_is_truncated_while_it_is_open_is_an_error_and_ends_nothing() {
+    let (dir, index, _) = several_runs();
+    for path in files(dir.path()).into_keys().filter(|path| path.extension().is_some()) {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
+    }
+    let keys: Vec<_> = (0..400).map(key).collect();
+    let error = index.locate(&keys).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("rebuilt from the packs"), "{error}");
+    assert_eq!(index.page(None, 1_000).unwrap_err().kind(), ErrorKind::Corrupt);
+    drop(index);
+    assert!(is_unusable(dir.path()));
+}
+
+#[test]
+fn damage_does_not_get_into_a_merged_run() {
+    let (dir, index, mut model) = several_runs();
+    let newest = files(dir.path()).into_keys().rfind(|path| path.extension().is_some()).unwrap();
+    let file = OpenOptions::new().write(true).open(newest).unwrap();
+    file.write_all_at(&[0xa5; 3], file.metadata().unwrap().len() - 3).unwrap();
+    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
+    change(&index, &mut model, &more);
+    index.commit().unwrap();
+    assert!(index.is_merging());
+    while !index.has_merged() {
+        std::thread::yield_now();
+    }
+    let runs = index.state.read().runs.len();
+    index.commit().unwrap();
+    assert_eq!(index.state.read().runs.len(), runs);
+    assert!(!index.is_merging(), "it is not tried again and again");
+    drop(index);
+    assert!(is_unusable(dir.path()));
+}
+
+#[test]
+fn a_merge_that_nobody_waits_for_leaves_no_file() {
+    for _ in 0..20 {
+        let (dir, index, mut model) = several_runs();
+        let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
+        change(&index, &mut model, &more);
+        index.commit().unwrap();
+        assert!(index.is_merging());
+        let runs = index.state.read().runs.len();
+        drop(index);
+        assert_eq!(files(dir.path()).len(), runs + 1);
+        assert_same(&open(dir.path()), &model, 100);
+    }
+}
+
+#[test]
+fn a_commit_that_fails_anywhere_leaves_an_index_that_can_be_opened_and_is_behind_at_most() {
+    for sync in 0..4 {
+        let (dir, index, mut model) = several_runs();
+        let before = model.clone();
+        let more: Vec<_> = (345..360).map(|name| (name, Some(at(0)))).chain([(7, None)]).collect();
+        change(&index, &mut model, &more);
+        index.fault().set(sync, Fault::Error);
+        let failed = index.commit().is_err();
+        // A run, the manifest, the directory.
+        assert_eq!(failed, sync < 3, "sync {sync}");
+        assert_same(&index, &model, 100);
+        drop(index);
+        let index = open(dir.path());
+        let is_behind = index.locate(&[key(7)]).unwrap()[0].is_some();
+        assert!(!is_behind || failed);
+        assert_same(&index, if is_behind { &before } else { &model }, 100);
+    }
+}
+
+#[test]
+fn what_is_deleted_takes_no_room_once_the_oldest_run_was_merged() {
+    let (_dir, index, mut model) = several_runs();
+    change(&index, &mut model, &(0..400).map(|name| (name, None)).collect::<Vec<_>>());
+    settle(&index);
+    assert_same(&index, &model, 10);
+    assert_eq!((index.state.read().runs.len(), index.state.read().memory.len()), (0, 0));
+    assert!(index.file_bytes() < 200, "{} bytes", index.file_bytes());
+}
+
+#[test]
+fn an_entry_of_a_common_block_takes_at_most_42_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let block = |number: u32| {
+        let digest = ipfrs_core::hash::sha2_256(&number.to_le_bytes()).to_bytes().into_boxed_slice();
+        let to = Location { pack: 1 + number / 50_000, offset: number % 50_000 * 1_062, ..at(0) };
+        (digest, Change { from: None, to: Some(to) })
+    };
+    let blocks: HashMap<_, _> = (0..100_000).map(block).collect();
+    index.apply(&Changes { blocks, tombstone_bytes: 0 }, Position { pack: 3, offset: 18 });
+    index.commit().unwrap();
+    let bytes = index.file_bytes();
+    assert!(bytes <= 42 * 100_000, "{bytes}");
+    let found = index.locate(&(0..200_000).map(|number| block(number).0).collect::<Vec<_>>()).unwrap();
+    assert!((0..100_000).zip(&found).all(|(number, found)| *found == block(number).1.to));
+    assert!(found[100_000..].iter().all(Option::is_none));
+}
+
+#[test]
+fn runs_stay_few_and_entries_are_not_written_often() {
+    let (mut runs, mut written, mut most) = (Vec::new(), 0, 0);
+    for _ in 0..10_000 {
+        runs.push(1_000_usize);
+        while let Some(places) = merge::due(&runs) {
+            let merged = runs.splice(places, []).sum();
+            written += merged;
+            runs.push(merged);
+        }
+        most = most.max(runs.len());
+    }
+    let all: usize = runs.iter().sum();
+    assert_eq!(all, 10_000_000);
+    assert!(most <= 14, "{most} runs");
+    assert!(written <= 8 * all, "every entry was written {} times", written / all);
+    // What is too large stays what it is.
+    assert_eq!(merge::due(&[60 << 20, 40 << 20, 30 << 20]), None);
+    assert_eq!(merge::due(&[60 << 20, 20 << 20, 30 << 20]), Some(1..3));
+}
+
+#[test]
+fn who_reads_meanwhile_notices_nothing_of_commits_and_merges() {
+    let (_dir, index, mut model) = several_runs();
+    let (stays, ended) = (model.clone(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let keys: Vec<_> = stays.keys().cloned().collect();
+                let expected: Vec<_> = stays.values().map(|location| Some(*location)).collect();
+                while !ended.load(Ordering::Relaxed) {
+                    assert_eq!(index.locate(&keys).unwrap(), expected);
+                    let page = index.page(None, 10_000).unwrap();
+                    let listed: BTreeMap<_, _> = page.into_iter().filter(|(key, _)| stays.contains_key(key)).collect();
+                    assert!(listed == stays);
+                }
+            });
+        }
+        for round in 0..60_u16 {
+            // But the key that all of its kind have, which is among those that stay.
+            let names = (400..900).filter(|name| name % 7 != 6);
+            let changes: Vec<_> =
+                names.map(|name| (name, (name % 3 == round % 3).then(|| at(u32::from(round))))).collect();
+            change(&index, &mut model, &changes);
+            index.commit().unwrap();
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
