@@ -19,7 +19,7 @@ use hyper_util::server::conn::auto::Builder;
 use ipfrs_grpc::Grpc;
 use ipfrs_http::Service;
 use ipfrs_node::{Limit, Node};
-use ipfrs_stream::Socket;
+use ipfrs_stream::{Socket, Traffic};
 use prometheus::IntGauge;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -180,7 +180,7 @@ impl Connections {
     /// Serves HTTP until it ends. Gives the socket back where it ended in a tunnel, in which HTTP begins anew.
     async fn serve_http<F: FrontEnd>(&self, socket: Socket, peer: IpAddr, front_end: F) -> Option<Socket> {
         let asked = Arc::new(Asked::default());
-        let front = Front { front_end, peer, asked: Arc::clone(&asked) };
+        let front = Front { front_end, peer, asked: Arc::clone(&asked), traffic: socket.traffic() };
         let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(socket), front));
         let mut started = pin!(self.drain.started.cancelled());
         let mut cut = pin!(self.drain.cut.cancelled());
@@ -274,6 +274,7 @@ struct Front<F> {
     /// The address of whoever connected.
     peer: IpAddr,
     asked: Arc<Asked>,
+    traffic: Traffic,
 }
 
 impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
@@ -285,6 +286,6 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
         self.asked.note(&mut request);
         let version = request.version();
         let answer = |request| self.front_end.answer(request, self.peer);
-        Watched::new(Logged::new(request, self.peer, answer), version)
+        Watched::new(Logged::new(request, self.peer, answer), version, self.traffic.clone())
     }
 }

@@ -8,6 +8,7 @@
 
 mod config;
 mod connection;
+mod flowing;
 mod gateway;
 mod listen;
 mod local;

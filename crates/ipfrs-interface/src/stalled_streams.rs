@@ -12,8 +12,11 @@ use hyper::body::{Frame, SizeHint};
 use hyper::rt::Executor;
 use hyper::{Response, Version};
 use ipfrs_node::{Limit, Node};
+use ipfrs_stream::Traffic;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
+
+use crate::flowing::Flowing;
 
 /// Most bytes that are handed to a stream at once: what a client must take in the time that it has.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -88,18 +91,20 @@ impl<F: Future> Future for Stream<F> {
 }
 
 pin_project! {
-    /// An answer whose body says how far it has come, where it goes to a stream of HTTP/2.
+    /// An answer whose body says how far it has come, to whom it matters: the task of its stream over HTTP/2, the socket of
+    /// the connection over HTTP/1.1.
     pub(crate) struct Watched<A> {
         #[pin]
         answer: A,
         version: Version,
+        traffic: Traffic,
     }
 }
 
 impl<A> Watched<A> {
-    /// Watches the answer to a request of `version`.
-    pub(crate) fn new(answer: A, version: Version) -> Self {
-        Self { answer, version }
+    /// Watches the answer to a request of `version` on a connection with this `traffic`.
+    pub(crate) fn new(answer: A, version: Version, traffic: Traffic) -> Self {
+        Self { answer, version, traffic }
     }
 }
 
@@ -109,8 +114,11 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let Ok(response) = ready!(this.answer.poll(cx));
-        if *this.version != Version::HTTP_2 || response.body().is_end_stream() {
+        if response.body().is_end_stream() {
             return Poll::Ready(Ok(response));
+        }
+        if *this.version != Version::HTTP_2 {
+            return Poll::Ready(Ok(Flowing::watch(response, this.traffic)));
         }
         Poll::Ready(Ok(response.map(|inner| Body::new(WatchedBody { inner, rest: Bytes::new() }))))
     }

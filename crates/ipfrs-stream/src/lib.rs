@@ -22,6 +22,7 @@ mod socket;
 mod source;
 mod span;
 pub mod tar;
+mod traffic;
 mod visited;
 mod walk;
 
@@ -33,4 +34,5 @@ pub use reader::DagReader;
 pub use socket::Socket;
 pub use source::{BlockStoreSource, StoreSink};
 pub use span::Span;
+pub use traffic::Traffic;
 pub use visited::Visited;

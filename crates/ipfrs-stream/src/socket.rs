@@ -10,8 +10,8 @@ use ipfrs_store::Mappings;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::Bandwidth;
 use crate::linger::Linger;
+use crate::{Bandwidth, Traffic};
 
 /// What a client of HTTP/2 begins with, as far as it tells (RFC 9113, 3.4).
 const HTTP_2: &[u8] = b"PRI ";
@@ -29,6 +29,10 @@ const HTTP_2: &[u8] = b"PRI ";
 /// ([`Mappings::faults`]). Which of the bytes that are on their way are zeros nobody can tell, so every connection that was
 /// there breaks off instead of writing any more.
 ///
+/// Each push of a part of an answer wakes the peer up, so while more of it follows at once the socket is corked (`TCP_CORK`, tcp(7)):
+/// the kernel sends full segments only. [`Traffic`] says whether more follows; where it does not, the next flush takes the cork
+/// out, and what is left goes out at once. HTTP/2 is never corked: its frames are small, and many answers share the socket.
+///
 /// A client of HTTP/2 sends while it is answered, if only to say how much it has taken. So after the last byte of such a
 /// connection, shutting it down waits for the client to close, for some seconds at most: what it had not taken yet would be
 /// lost otherwise.
@@ -44,6 +48,9 @@ pub struct Socket {
     #[cfg(target_os = "linux")]
     faults: u64,
     bandwidth: Bandwidth,
+    traffic: Traffic,
+    /// Whether the kernel keeps back what fills no segment.
+    is_corked: bool,
     /// What was read of the connection before, and not used.
     unread: Bytes,
     /// Whether bytes were written since the last shutdown of the sending side.
@@ -67,11 +74,19 @@ impl Socket {
             #[cfg(target_os = "linux")]
             mappings,
             bandwidth,
+            traffic: Traffic::default(),
+            is_corked: false,
             unread: Bytes::new(),
             is_sending: false,
             is_http2: None,
             linger: None,
         }
+    }
+
+    /// What this socket and whoever makes the answers tell each other.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.clone()
     }
 
     /// Gives the peer up when it has taken nothing of what was sent to it for `longest`: reads and writes then fail with
@@ -98,6 +113,27 @@ impl Socket {
         self.unread = if self.unread.is_empty() { bytes } else { [&*bytes, &*self.unread].concat().into() };
         self.is_http2 = None;
         self
+    }
+
+    /// Corks the socket when `slices` are large ones with more behind them.
+    #[cfg(target_os = "linux")]
+    fn cork(&mut self, slices: &[IoSlice<'_>]) {
+        if self.is_corked || self.is_http2 == Some(true) {
+            return;
+        }
+        let mut large = slices.iter().filter(|slice| slice.len() >= crate::sendfile::SENDFILE_MIN_BYTES);
+        let is_first_of_more = large.next().is_some() && (self.traffic.more_follows() || large.next().is_some());
+        // Without it the answer costs more, and is the same.
+        self.is_corked = is_first_of_more && rustix::net::sockopt::set_tcp_cork(&self.stream, true).is_ok();
+    }
+
+    /// Lets everything go that the kernel has.
+    fn uncork(&mut self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if std::mem::take(&mut self.is_corked) {
+            rustix::net::sockopt::set_tcp_cork(&self.stream, false)?;
+        }
+        Ok(())
     }
 
     /// Looks at what the peer says first.
@@ -174,6 +210,8 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        #[cfg(target_os = "linux")]
+        self.cork(slices);
         let sent = ready!(self.poll_send(cx, slices))?;
         self.bandwidth.add_out(sent as u64);
         self.is_sending = true;
@@ -185,6 +223,9 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.traffic.more_follows() {
+            self.uncork()?;
+        }
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

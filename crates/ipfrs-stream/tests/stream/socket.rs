@@ -12,7 +12,7 @@ use ipfrs_stream::{Bandwidth, DagReader, FlowControl, Socket, Span, StreamingCon
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::dag::{flat_file, pattern, raw, root};
 use crate::store::{CountingStore, put};
@@ -101,6 +101,60 @@ async fn any_mix_of_mapped_and_ordinary_slices_arrives_byte_for_byte() {
         assert!(received == expected, "seed {seed}: the bytes differ");
         assert_eq!(bandwidth.snapshot().total_out, expected.len() as u64);
     }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_socket_is_corked_while_more_of_a_large_answer_follows_and_never_else() {
+    use rustix::net::sockopt::tcp_cork;
+    use std::os::fd::AsFd;
+
+    let dir = tempfile::tempdir().unwrap();
+    let store = pack_store(&dir);
+    let block = raw(pattern(1, 100_000));
+    put(&store, std::slice::from_ref(&block)).await;
+    let leaf = store.require(block.cid()).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (accepted, client) = tokio::join!(listener.accept(), TcpStream::connect(listener.local_addr().unwrap()));
+    let (stream, mut client) = (accepted.unwrap().0, client.unwrap());
+    // The same socket, to look at.
+    let kernel = stream.as_fd().try_clone_to_owned().unwrap();
+    let is_corked = || tcp_cork(&kernel).unwrap();
+    let mut socket = Socket::new(stream, store.mappings(), Bandwidth::default());
+    let traffic = socket.traffic();
+    let mut sent = 0;
+    let small = leaf.slice(..1_000);
+    for (parts, more_follows) in [
+        // Alone, and nothing to wait for.
+        (vec![small.clone(), leaf.clone()], false),
+        (vec![small.clone()], true),
+        // In one write, which ends in a flush.
+        (vec![small.clone(), leaf.clone(), leaf.clone()], false),
+        // The first of many, one that has to be waited for, the last.
+        (vec![small.clone(), leaf.clone()], true),
+        (vec![leaf.clone()], true),
+        (vec![leaf.clone()], false),
+        (vec![small.clone(), leaf.clone()], true),
+        (vec![], false),
+    ] {
+        traffic.set_more_follows(more_follows);
+        write_all(&mut socket, &parts).await.unwrap();
+        socket.flush().await.unwrap();
+        let is_large = parts.iter().any(|part| part.len() >= leaf.len());
+        assert_eq!(is_corked(), more_follows && is_large, "{} parts, more: {more_follows}", parts.len());
+        sent += parts.iter().map(Bytes::len).sum::<usize>();
+        let mut received = vec![0; sent];
+        if !is_corked() {
+            client.read_exact(&mut received).await.unwrap();
+            sent = 0;
+        }
+    }
+    // HTTP/2 has many answers in one socket.
+    client.write_all(b"PRI ").await.unwrap();
+    socket.read_exact(&mut [0; 4]).await.unwrap();
+    traffic.set_more_follows(true);
+    write_all(&mut socket, &[leaf.clone(), leaf]).await.unwrap();
+    assert!(!is_corked());
 }
 
 #[tokio::test]

@@ -1,0 +1,112 @@
+//! Answers over HTTP/1.1 that are long enough for the socket to be corked while they flow.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::Response;
+use hyper::body::{Frame, SizeHint};
+use ipfrs_stream::Traffic;
+
+/// Shorter answers leave in few pieces anyhow.
+const LARGE_BYTES: u64 = 64 * 1024;
+
+/// A body that tells the socket whether more of it is there at once.
+pub(crate) struct Flowing {
+    inner: Body,
+    traffic: Traffic,
+}
+
+impl Flowing {
+    /// Watches the body of an answer, unless it is known to be short.
+    pub(crate) fn watch(response: Response<Body>, traffic: &Traffic) -> Response<Body> {
+        if response.body().size_hint().upper().is_some_and(|length| length <= LARGE_BYTES) {
+            return response;
+        }
+        let traffic = traffic.clone();
+        response.map(|inner| Body::new(Self { inner, traffic }))
+    }
+}
+
+impl Drop for Flowing {
+    /// The end, and of an answer whose client has gone, or that broke off, as well.
+    fn drop(&mut self) {
+        self.traffic.set_more_follows(false);
+    }
+}
+
+impl HttpBody for Flowing {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        let more_follows = matches!(polled, Poll::Ready(Some(Ok(_)))) && !self.inner.is_end_stream();
+        self.traffic.set_more_follows(more_follows);
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use hyper::body::Bytes;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Frames that come when they are sent, and end when the channel does.
+    struct Fed(mpsc::Receiver<Bytes>);
+
+    impl HttpBody for Fed {
+        type Data = Bytes;
+        type Error = axum::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+            self.0.poll_recv(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        }
+    }
+
+    #[tokio::test]
+    async fn more_follows_a_frame_until_there_is_none_at_once() {
+        let (feed, fed) = mpsc::channel(2);
+        let traffic = Traffic::default();
+        let mut body = Flowing::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();
+        let is_pending =
+            async |body: &mut Body| poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx).is_pending())).await;
+        assert!(!traffic.more_follows());
+        for _ in 0..2 {
+            feed.send(Bytes::from_static(b"abc")).await.unwrap();
+            assert!(!is_pending(&mut body).await && traffic.more_follows());
+            assert!(is_pending(&mut body).await && !traffic.more_follows());
+        }
+        feed.send(Bytes::from_static(b"abc")).await.unwrap();
+        assert!(!is_pending(&mut body).await && traffic.more_follows());
+        drop(feed);
+        assert!(!is_pending(&mut body).await && !traffic.more_follows(), "the end");
+    }
+
+    #[tokio::test]
+    async fn an_answer_whose_client_goes_away_is_followed_by_nothing() {
+        let (feed, fed) = mpsc::channel(1);
+        let traffic = Traffic::default();
+        let mut body = Flowing::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();
+        feed.send(Bytes::from_static(b"abc")).await.unwrap();
+        poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await.unwrap().unwrap();
+        assert!(traffic.more_follows());
+        drop(body);
+        assert!(!traffic.more_follows());
+    }
+}
