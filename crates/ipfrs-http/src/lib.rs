@@ -23,6 +23,8 @@ mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
+/// An answer that is ready, as it goes over the wire.
+pub use gateway::ready::Written;
 /// Readiness and shutdown, which all front-ends share.
 pub use ipfrs_node::Lifecycle;
 pub use metrics::HttpMetrics;

@@ -12,13 +12,14 @@ use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
 use http::uri::Authority;
-use http::{Method, Request, StatusCode, Version};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
 use crate::config::Namespace;
 use crate::gateway::hosts::{Called, Way};
+use crate::gateway::ready::Written;
 use crate::gateway::site::Site;
 use crate::gateway::{self, hosted};
 use crate::metrics;
@@ -43,13 +44,34 @@ impl Service {
         Answering { step: self.step(request, peer), is_head }
     }
 
+    /// The answer to a GET of HTTP/1.1 without a body, where it is ready, in the bytes that [`answer`](Self::answer) leads to: the head is
+    /// written to `head`. `path` is the request's target, which has no host and no query; `headers` are of lines about content, not
+    /// about the connection. `None` for everything else, which nothing has come of then.
+    pub fn answer_written(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        peer: Option<IpAddr>,
+        head: &mut Vec<u8>,
+    ) -> Option<Written> {
+        if lacks_host(Version::HTTP_11, headers) {
+            return None;
+        }
+        let origin = Uri::default();
+        let called = Called::read(&origin, headers, self.state.hosts.trusts(peer)).ok()?;
+        match self.state.hosts.way(&called, path) {
+            Way::Daemon | Way::Gateway => self.state.ready.get_written(&self.state, path, headers, head),
+            Way::Hosted(_) => None,
+        }
+    }
+
     /// How a request is answered.
     fn step<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Step
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
     {
-        if lacks_host(&request) {
+        if lacks_host(request.version(), request.headers()) {
             let text = "a request of HTTP/1.1 has one Host header, and none has several (RFC 9112, 3.2)\n";
             return self.refused(&request, text);
         }
@@ -115,15 +137,15 @@ pub fn opens_tunnel<B>(request: &Request<B>) -> bool {
         && request.version() <= Version::HTTP_11
         && target.scheme().is_none()
         && target.authority().and_then(Authority::port_u16).is_some()
-        && !lacks_host(request)
+        && !lacks_host(request.version(), request.headers())
 }
 
 /// Whether a request has several hosts, of which a proxy may have looked at another one, or is of HTTP/1.1 and has none.
-fn lacks_host<B>(request: &Request<B>) -> bool {
-    let mut hosts = request.headers().get_all(HOST).iter();
+fn lacks_host(version: Version, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter();
     match hosts.next() {
         Some(_) => hosts.next().is_some(),
-        None => request.version() == Version::HTTP_11,
+        None => version == Version::HTTP_11,
     }
 }
 

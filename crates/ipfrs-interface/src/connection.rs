@@ -1,4 +1,5 @@
-//! Accepting connections and serving HTTP/1.1 and HTTP/2 on them until the daemon drains.
+//! Accepting connections and serving them until the daemon drains. Between requests a connection is [`Parked`]; what is not ready
+//! is answered by [hyper](crate::hyper_connection).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -7,46 +8,30 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use ipfrs_grpc::Grpc;
-use ipfrs_http::Service;
+use ipfrs_http::{Service, Written};
 use ipfrs_node::{Limit, Node};
-use ipfrs_stream::{Socket, Traffic};
+use ipfrs_stream::Socket;
 use prometheus::IntGauge;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ServerConfig;
-use crate::request_log::Logged;
-use crate::stalled_streams::{StreamExecutor, Watched};
-use crate::tunnel::Asked;
+use crate::ends::{Drain, Ends};
+use crate::hyper_connection::{Left, Protocols};
+use crate::parked::{Parked, Woken};
 
 /// How long accepting rests after the system refused a connection, for lack of descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Requests that one HTTP/2 connection may have open.
-const H2_STREAMS: u32 = 256;
-/// Upload bytes that one HTTP/2 stream may send ahead of us.
-const H2_STREAM_WINDOW_BYTES: u32 = 512 * 1024;
-/// The same of one connection, which is so much more because h2 ends a connection whose frames of DATA that wait to be read
-/// lack more than half of this to 256 bytes each. A client that streams messages of 16 bytes or more faster than they are
-/// answered stays below that, and waits.
-const H2_CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
-/// Answer bytes that one HTTP/2 stream buffers for a slow client.
-const H2_SEND_BUFFER_BYTES: usize = 1 << 20;
-/// A client that has been silent for this long is asked whether it is still there.
-const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// What answers the requests of a listener. Clones are the same.
 pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
@@ -55,6 +40,9 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
 
     /// Answers a request from `peer`.
     fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering;
+
+    /// The answer to a GET of HTTP/1.1 where it is ready: see [`Service::answer_written`].
+    fn answer_written(&self, path: &str, headers: &HeaderMap, peer: IpAddr, head: &mut Vec<u8>) -> Option<Written>;
 }
 
 impl FrontEnd for Service {
@@ -62,6 +50,10 @@ impl FrontEnd for Service {
 
     fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering {
         self.answer(request, Some(peer))
+    }
+
+    fn answer_written(&self, path: &str, headers: &HeaderMap, peer: IpAddr, head: &mut Vec<u8>) -> Option<Written> {
+        self.answer_written(path, headers, Some(peer), head)
     }
 }
 
@@ -71,12 +63,17 @@ impl FrontEnd for Grpc {
     fn answer(&self, request: Request<Incoming>, _peer: IpAddr) -> Self::Answering {
         self.answer(request)
     }
+
+    /// Nothing is: its calls are POSTs.
+    fn answer_written(&self, _: &str, _: &HeaderMap, _: IpAddr, _: &mut Vec<u8>) -> Option<Written> {
+        None
+    }
 }
 
 /// What all connections share, of whichever listener.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    builder: Builder<StreamExecutor>,
+    protocols: Protocols,
     node: Node,
     active: IntGauge,
     slots: Arc<Semaphore>,
@@ -105,19 +102,10 @@ impl Drop for Open {
     }
 }
 
-/// The two steps of ending: connections finish what they do, then whatever is left is cut.
-#[derive(Debug, Default)]
-struct Drain {
-    /// The same as `started`, for a look that takes no lock.
-    is_draining: AtomicBool,
-    started: CancellationToken,
-    cut: CancellationToken,
-}
-
 impl Connections {
     pub(crate) fn new(config: &ServerConfig, node: Node, active: IntGauge) -> Arc<Self> {
         Arc::new(Self {
-            builder: http_builder(config, node.clone()),
+            protocols: Protocols::new(config, node.clone()),
             node,
             active,
             slots: Arc::new(Semaphore::new(config.max_connections)),
@@ -166,56 +154,39 @@ impl Connections {
             tracing::trace!(%error, "the connection was gone before it was served");
             return;
         }
-        let socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
+        let mut socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
         if let Err(error) = socket.set_write_timeout(self.write_timeout) {
             tracing::debug!(%error, "a client that takes nothing cannot be given up here");
         }
-        let mut socket = Some(socket);
-        // What is in a tunnel has the slot and the limits of the connection that it is in.
-        while let Some(current) = socket {
-            socket = self.serve_http(current, peer, front_end.clone()).await;
+        let started = pin!(self.drain.started.cancelled());
+        let cut = pin!(self.drain.cut.cancelled());
+        let silence = pin!(sleep(self.header_timeout));
+        let mut ends = Ends::new(&self.drain, started, cut, silence, self.header_timeout);
+        let mut parked = Parked::new(front_end, peer);
+        loop {
+            let is_http2 = match poll_fn(|cx| poll_parked(&mut parked, &mut socket, &mut ends, cx)).await {
+                Ok(Woken::Asks { is_http2 }) => is_http2,
+                Ok(Woken::Ends) => return close(socket).await,
+                Ok(Woken::Cut) => return,
+                Err(error) => return self.note(&error),
+            };
+            // In a box: what hyper needs is there while it answers, and not while the connection is idle.
+            let is_new = match Box::pin(self.protocols.answer(socket, is_http2, &parked, &mut ends)).await {
+                Ok(Left::Parked(left)) => {
+                    socket = left;
+                    false
+                }
+                // What is in a tunnel has the slot and the limits of the connection that it is in.
+                Ok(Left::Tunnel(left)) => {
+                    socket = left;
+                    true
+                }
+                Ok(Left::Closing(left)) => return close(left).await,
+                Ok(Left::Closed) => return,
+                Err(error) => return self.note(&error),
+            };
+            parked.park(is_new);
         }
-    }
-
-    /// Serves HTTP until it ends. Gives the socket back where it ended in a tunnel, in which HTTP begins anew.
-    async fn serve_http<F: FrontEnd>(&self, socket: Socket, peer: IpAddr, front_end: F) -> Option<Socket> {
-        let asked = Arc::new(Asked::default());
-        let front = Front { front_end, peer, asked: Arc::clone(&asked), traffic: socket.traffic() };
-        let mut connection = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(socket), front));
-        let mut started = pin!(self.drain.started.cancelled());
-        let mut cut = pin!(self.drain.cut.cancelled());
-        // hyper limits the time for a request's head, but not the time until it knows which version of HTTP it is.
-        let mut silence = pin!(sleep(self.header_timeout));
-        let mut is_registered = false;
-        let mut is_ending = false;
-        poll_fn(|cx| {
-            loop {
-                if let Poll::Ready(end) = connection.as_mut().poll(cx) {
-                    if let Err(error) = end {
-                        self.note(error.as_ref());
-                    }
-                    return Poll::Ready(());
-                }
-                if is_ending {
-                    return cut.as_mut().poll(cx);
-                }
-                // One poll leaves the task's waker with the token; after that, looking at the flag is enough.
-                let is_draining = if is_registered {
-                    self.drain.is_draining.load(Ordering::Acquire)
-                } else {
-                    is_registered = true;
-                    started.as_mut().poll(cx).is_ready()
-                };
-                let is_silent = !asked.has_asked() && silence.as_mut().poll(cx).is_ready();
-                if !is_draining && !is_silent {
-                    return Poll::Pending;
-                }
-                connection.as_mut().graceful_shutdown();
-                is_ending = true;
-            }
-        })
-        .await;
-        asked.tunnel().await
     }
 
     /// Counts a client that was given up.
@@ -232,8 +203,7 @@ impl Connections {
 
     /// Lets running requests end for at most `grace`, then cuts what is left. Returns how many connections were cut.
     pub(crate) async fn drain(&self, grace: Duration) -> usize {
-        self.drain.is_draining.store(true, Ordering::Release);
-        self.drain.started.cancel();
+        self.drain.start();
         self.tracker.close();
         if timeout(grace, self.tracker.wait()).await.is_ok() {
             return 0;
@@ -245,47 +215,26 @@ impl Connections {
     }
 }
 
-fn http_builder(config: &ServerConfig, node: Node) -> Builder<StreamExecutor> {
-    let header_bytes = u32::try_from(config.max_header_bytes).unwrap_or(u32::MAX);
-    let mut builder = Builder::new(StreamExecutor { node, longest: config.write_timeout() });
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        // A client may close its sending side and still read the answer, as `nc -N` and some proxies do.
-        .half_close(true)
-        .header_read_timeout(config.header_timeout())
-        .max_buf_size(config.max_header_bytes);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_header_list_size(header_bytes)
-        .max_concurrent_streams(H2_STREAMS)
-        .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
-        .max_send_buf_size(H2_SEND_BUFFER_BYTES)
-        .keep_alive_interval(H2_PING_INTERVAL);
-    builder
+/// Waits for a request that is not ready, or the end.
+fn poll_parked<F: FrontEnd>(
+    parked: &mut Parked<F>,
+    socket: &mut Socket,
+    ends: &mut Ends<'_, '_>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<Woken>> {
+    if let Poll::Ready(woken) = parked.poll(socket, cx) {
+        return Poll::Ready(woken);
+    }
+    if parked.is_answering() {
+        return ends.poll_cut(cx).map(|()| Ok(Woken::Cut));
+    }
+    let is_over = ends.is_draining(cx) || ends.is_silent(parked.since(), cx);
+    if is_over { Poll::Ready(Ok(Woken::Ends)) } else { Poll::Pending }
 }
 
-/// The front-end as hyper calls it, which also notes that the connection has asked for something.
-#[derive(Debug, Clone)]
-struct Front<F> {
-    front_end: F,
-    /// The address of whoever connected.
-    peer: IpAddr,
-    asked: Arc<Asked>,
-    traffic: Traffic,
-}
-
-impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Watched<Logged<F::Answering>>;
-
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        self.asked.note(&mut request);
-        let version = request.version();
-        let answer = |request| self.front_end.answer(request, self.peer);
-        Watched::new(Logged::new(request, self.peer, answer), version, self.traffic.clone())
+/// Ends a connection between two answers.
+async fn close(mut socket: Socket) {
+    if let Err(error) = socket.shutdown().await {
+        tracing::trace!(%error, "the client was gone before its connection was closed");
     }
 }

@@ -8,11 +8,15 @@
 
 mod config;
 mod connection;
+mod ends;
 mod flowing;
 mod gateway;
+mod head;
+mod hyper_connection;
 mod listen;
 mod local;
 mod logging;
+mod parked;
 mod parts;
 mod request_log;
 mod runtime;

@@ -1,35 +1,29 @@
-//! Tunnels: after a CONNECT, what follows on the connection is HTTP again, from its beginning.
+//! What a connection was asked for; and tunnels: after a CONNECT, what follows on it is HTTP again, from its beginning.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
 use axum::http::{Method, Request};
-use hyper::body::Incoming;
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::upgrade::downcast;
+use hyper::body::{Body, Incoming};
 use ipfrs_http::opens_tunnel;
-use ipfrs_stream::Socket;
 use parking_lot::Mutex;
-use tokio::io::AsyncWriteExt;
 
 /// What a connection has been asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     has_asked: AtomicBool,
-    /// What becomes of the connection once a CONNECT is answered, and whether that is a tunnel.
-    connect: Mutex<Option<(OnUpgrade, bool)>>,
+    /// Whether the last request had no body, so that after its answer the next request comes.
+    is_all_read: AtomicBool,
+    /// That it was a CONNECT, and whether it is answered by a tunnel.
+    connect: Mutex<Option<bool>>,
 }
 
 impl Asked {
     /// Notes a request.
-    pub(crate) fn note(&self, request: &mut Request<Incoming>) {
+    pub(crate) fn note(&self, request: &Request<Incoming>) {
         self.has_asked.store(true, Ordering::Relaxed);
+        self.is_all_read.store(request.body().is_end_stream(), Ordering::Relaxed);
         if request.method() == Method::CONNECT {
-            let is_tunnel = opens_tunnel(request);
-            *self.connect.lock() = Some((hyper::upgrade::on(request), is_tunnel));
+            *self.connect.lock() = Some(opens_tunnel(request));
         }
     }
 
@@ -38,23 +32,13 @@ impl Asked {
         self.has_asked.load(Ordering::Relaxed)
     }
 
-    /// The socket, where the connection has ended in a tunnel, with what was read of that already.
-    pub(crate) async fn tunnel(&self) -> Option<Socket> {
-        let (mut upgrade, is_tunnel) = self.connect.lock().take()?;
-        // It is there at once or never: when the connection has ended with the answer.
-        let upgraded = poll_fn(|cx| match Pin::new(&mut upgrade).poll(cx) {
-            Poll::Ready(upgraded) => Poll::Ready(upgraded.ok()),
-            Poll::Pending => Poll::Ready(None),
-        });
-        let parts = downcast::<TokioIo<Socket>>(upgraded.await?).ok()?;
-        let mut socket = parts.io.into_inner();
-        if is_tunnel {
-            return Some(socket.with_unread(parts.read_buf));
-        }
-        // hyper hands over a connection whose CONNECT was refused as well, and leaves it to us to end it.
-        if let Err(error) = socket.shutdown().await {
-            tracing::trace!(%error, "the client was gone before its connection was closed");
-        }
-        None
+    /// Whether there was a request, the last one without a body.
+    pub(crate) fn is_all_read(&self) -> bool {
+        self.is_all_read.load(Ordering::Relaxed)
+    }
+
+    /// Whether there was a CONNECT, and if so, whether it was answered by a tunnel.
+    pub(crate) fn connect(&self) -> Option<bool> {
+        *self.connect.lock()
     }
 }

@@ -109,10 +109,15 @@ impl Socket {
     /// The same, but `bytes` are read first: what a protocol that ended on this connection has read beyond its end.
     #[must_use]
     pub fn with_unread(mut self, bytes: Bytes) -> Self {
-        // Such a protocol may itself have begun with bytes like these, and not have taken all of them.
+        self.unread(bytes);
+        self
+    }
+
+    /// Takes back `bytes`, which were the last that were read, and are read again.
+    pub fn unread(&mut self, bytes: Bytes) {
+        // Whoever had them may itself have begun with bytes like these, and not have taken all of them.
         self.unread = if self.unread.is_empty() { bytes } else { [&*bytes, &*self.unread].concat().into() };
         self.is_http2 = None;
-        self
     }
 
     /// Corks the socket when `slices` are large ones with more behind them.
@@ -187,12 +192,15 @@ impl AsyncRead for Socket {
         if !self.unread.is_empty() {
             let some = self.unread.len().min(buf.remaining());
             let some = self.unread.split_to(some);
+            self.traffic.set_waits_to_read(false);
             self.note_protocol(&some);
             buf.put_slice(&some);
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.traffic.set_waits_to_read(polled.is_pending());
+        ready!(polled)?;
         let read = &buf.filled()[before..];
         self.note_protocol(read);
         self.bandwidth.add_in(read.len() as u64);

@@ -47,6 +47,7 @@ mod pages;
 mod pins;
 mod progress;
 mod proxy;
+mod ready_answers;
 mod request_rules;
 mod rpc_blocks;
 mod rpc_files;

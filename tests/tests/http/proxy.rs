@@ -168,6 +168,22 @@ async fn tunnels_count_as_the_connections_that_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tunnel_may_follow_answers_that_were_ready_and_has_such_within() {
+    let gateway = TestGateway::start_with(hosts).await;
+    let path = format!("/ipfs/{}", gateway.add("", "small").await);
+    let request = get("localhost", &path);
+    let mut wire = Wire::connect(&gateway).await;
+    // All of it at once: nothing of what follows a CONNECT is lost.
+    wire.send([&request.repeat(4), CONNECT, &request.repeat(4)].concat()).await;
+    for number in 0..8 {
+        if number == 4 {
+            opened(&mut wire).await;
+        }
+        assert_says(&wire.answer().await, "small");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn head_within_a_tunnel_is_not_waited_for_longer_than_without() {
     let change = |config: &mut Config| {
         hosts(config);

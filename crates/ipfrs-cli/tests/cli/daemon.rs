@@ -155,18 +155,33 @@ fn a_name_is_bound_at_each_of_its_addresses() {
 #[test]
 fn each_request_is_logged_at_debug_level() {
     let place = Place::new();
+    place.write("small", b"small");
+    let small = place.ok(&["add", "-Q", "small"]);
     let arguments = ["gateway", "start", "--port", "0"];
     let mut command = place.command(&arguments);
     command.env("RUST_LOG", "ipfrs_interface=debug").env("IPFRS_LOG_FORMAT", "json");
     let mut daemon = crate::harness::Daemon::start(command);
-    let mut connection =
-        daemon.send("GET /health/live HTTP/1.1\r\nHost: a\r\nX-Request-Id: abc\r\nConnection: close\r\n\r\n");
+    let get =
+        |path: &str, id: &str, end: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Request-Id: {id}\r\n{end}\r\n");
+    let path = format!("/ipfs/{}", small.trim());
+    // Of these some are answered the short way.
+    let requests: String = (0..9).map(|number| get(&path, &format!("small-{number}"), "")).collect();
+    let mut connection = daemon.send(&(requests + &get("/health/live", "abc", "Connection: close\r\n")));
     connection.flush().unwrap();
     let mut answer = String::new();
     connection.read_to_string(&mut answer).unwrap();
     let line = daemon.wait_for_log("\"path\":\"/health/live\"");
     for part in ["\"method\":\"GET\"", "\"status\":200", "\"request_id\":\"abc\"", "\"duration_seconds\":"] {
         assert!(line.contains(part), "{line}");
+    }
+    daemon.signal(Signal::TERM);
+    let (_, log) = daemon.wait();
+    for number in 0..9 {
+        let id = format!("\"request_id\":\"small-{number}\"");
+        let line = log.lines().find(|line| line.contains(&id)).unwrap_or_else(|| panic!("no {id} in {log}"));
+        for part in [&*path, "\"host\":\"a\"", "\"client\":\"127.0.0.1\"", "\"sent_bytes\":5", "\"complete\":true"] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
     }
 }
 

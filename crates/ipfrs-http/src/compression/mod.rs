@@ -148,24 +148,35 @@ impl Compression {
     /// What `request` says. Ranges are parts of the bytes as they are: with `Range` nothing is compressed. Nor is it for
     /// HTTP/1.0, where only the length in its head tells that an answer is whole.
     pub(crate) fn asked<B>(&self, request: &Request<B>) -> Asked {
-        let (method, headers) = (request.method(), request.headers());
-        let is_open = self.config.enabled && request.version() >= Version::HTTP_11 && !headers.contains_key(RANGE);
+        let method = request.method();
         Asked {
-            accepted: is_open.then(|| Accepted::of(headers)).flatten(),
+            accepted: self.accepted(request.version(), request.headers()),
             is_head: *method == Method::HEAD,
             is_get: *method == Method::GET,
             removals: self.node.removals(),
         }
     }
 
-    /// What `request` gets of an answer with these headers that is ready, is [`Unchanging`], and may be compressed.
-    pub(crate) fn form<B>(&self, request: &Request<B>, headers: &HeaderMap) -> Form {
-        let Some(accepted) = self.asked(request).accepted else { return Form::AsItIs };
+    fn accepted(&self, version: Version, headers: &HeaderMap) -> Option<Accepted> {
+        let is_open = self.config.enabled && version >= Version::HTTP_11 && !headers.contains_key(RANGE);
+        is_open.then(|| Accepted::of(headers)).flatten()
+    }
+
+    /// What a request of `version` that sends the headers `asked` gets of an answer with `headers` that is ready, is [`Unchanging`],
+    /// and may be compressed.
+    pub(crate) fn form(&self, version: Version, asked: &HeaderMap, headers: &HeaderMap) -> Form {
+        let Some(accepted) = self.accepted(version, asked) else { return Form::AsItIs };
         match accepted.best(&self.config.algorithms) {
             Some(coding) => self.made_before(coding, headers).map_or(Form::Unmade, Form::Compressed),
             None if accepted.refuses_identity() => Form::Unmade,
             None => Form::AsItIs,
         }
+    }
+
+    /// Whether a request of `version` that sends the headers `asked` gets an answer as it is that may be compressed.
+    pub(crate) fn leaves(&self, version: Version, asked: &HeaderMap) -> bool {
+        let chosen = |accepted: &Accepted| accepted.best(&self.config.algorithms).is_some();
+        self.accepted(version, asked).is_none_or(|accepted| !chosen(&accepted) && !accepted.refuses_identity())
     }
 
     /// The body of an answer with these headers in a coding, where it was made before.

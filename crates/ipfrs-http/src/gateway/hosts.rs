@@ -49,7 +49,11 @@ impl<'a> Called<'a> {
         Self::read(request.uri(), request.headers(), trusts)
     }
 
-    fn read(uri: &'a Uri, headers: &'a HeaderMap, trusts: bool) -> Result<Self> {
+    /// As [`Self::by`], for a request of this target and with these headers.
+    ///
+    /// # Errors
+    /// As [`Self::by`].
+    pub(crate) fn read(uri: &'a Uri, headers: &'a HeaderMap, trusts: bool) -> Result<Self> {
         let own = match uri.authority() {
             Some(authority) => Some(authority.as_str()),
             None => headers.get(HOST).map_or(Some(""), |host| host.to_str().ok()),

@@ -29,6 +29,7 @@ mod subdomain;
 mod tar;
 mod trustless;
 pub(crate) mod welcome;
+mod written;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};

@@ -13,13 +13,14 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as HttpBody;
 use ipfrs_node::{CacheMeter, Node};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::request::{SERVICE_WORKER, format_by_accept};
+use super::written::Fields;
 use super::{ROUTE, cors};
 use crate::compression::{Compression, Form};
 use crate::metrics::{Family, HttpMetrics};
@@ -36,8 +37,8 @@ const RENEW_AFTER_SECONDS: u64 = 1;
 /// After this long nobody is sure that the body is still in memory: then everybody goes the long way.
 const COLD_AFTER_SECONDS: u64 = 10;
 
-/// What an entry takes besides its text: headers, mostly.
-const ENTRY_BYTES: u64 = 1_024;
+/// What an entry takes besides its text: headers, mostly, in both forms.
+const ENTRY_BYTES: u64 = 1_536;
 
 /// The kept answers, by the content path as clients write it: the same on every host that serves it.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub(crate) struct ReadyAnswers {
 #[derive(Debug)]
 struct Ready {
     headers: HeaderMap,
+    /// The same as they are written, where there is a body.
+    fields: Option<Fields>,
     body: Bytes,
     /// Whether clients may get it compressed. What was compressed before is given from here.
     varies: bool,
@@ -58,6 +61,17 @@ struct Ready {
     removals: u64,
     /// When it was last made, in seconds since the start.
     made: AtomicU64,
+}
+
+/// An answer whose head is written.
+#[derive(Debug)]
+pub struct Written {
+    /// What follows the head.
+    pub body: Bytes,
+    /// The ID of the request, as the head says it.
+    pub request_id: HeaderValue,
+    /// When the request was looked at.
+    pub start: Instant,
 }
 
 #[derive(Debug, Clone)]
@@ -83,7 +97,6 @@ impl ReadyAnswers {
 
     /// The whole answer to a request for a content path, where it is ready.
     pub(crate) fn get<B: HttpBody>(&self, state: &AppState, request: &Request<B>, path: &str) -> Option<Response> {
-        let node = &state.node;
         let cache = self.cache.as_ref()?;
         let is_whole = request.body().is_end_stream();
         if !is_whole || !is_plain(request.method(), request.uri(), request.headers()) {
@@ -100,11 +113,12 @@ impl ReadyAnswers {
         // One request goes the long way, and makes the answer anew; those beside it are answered from here.
         let renews = || ready.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let is_stale = age >= COLD_AFTER_SECONDS || (age >= RENEW_AFTER_SECONDS && renews());
-        if is_stale || ready.removals != node.removals() {
+        if is_stale || ready.removals != state.node.removals() {
             self.meter.misses.inc();
             return None;
         }
-        let form = if ready.varies { state.compression.form(request, &ready.headers) } else { Form::AsItIs };
+        let form = || state.compression.form(request.version(), request.headers(), &ready.headers);
+        let form = if ready.varies { form() } else { Form::AsItIs };
         let mut headers = ready.headers.clone();
         let (body, length) = match form {
             Form::AsItIs => (Body::from(ready.body.clone()), ready.body.len() as u64),
@@ -114,13 +128,44 @@ impl ReadyAnswers {
             }
             Form::Unmade => return None,
         };
-        self.meter.hits.inc();
         headers.insert(X_REQUEST_ID, request_id::of(request.headers(), &state.request_ids));
-        node.count_download(ready.body.len());
-        self.family.answered_at_once(length, start);
+        self.count(state, &ready, length, start);
         let mut response = Response::new(body);
         *response.headers_mut() = headers;
         Some(response)
+    }
+
+    /// The answer to a GET of HTTP/1.1 without a body for a content path, as [`Self::get`] gives it, in the bytes that it has on the
+    /// wire: the head is written to `head`. `None` where that gives none, or would look further: this changes nothing then.
+    pub(crate) fn get_written(
+        &self,
+        state: &AppState,
+        path: &str,
+        headers: &HeaderMap,
+        head: &mut Vec<u8>,
+    ) -> Option<Written> {
+        let ready = self.cache.as_ref()?.get(path)?;
+        let start = Instant::now();
+        let age = (start - self.started).as_secs().saturating_sub(ready.made.load(Ordering::Relaxed));
+        let is_fresh = age < RENEW_AFTER_SECONDS && ready.removals == state.node.removals();
+        if !is_fresh || decides_by_headers(headers) {
+            return None;
+        }
+        let fields = ready.fields.as_ref()?;
+        if ready.varies && !state.compression.leaves(Version::HTTP_11, headers) {
+            return None;
+        }
+        let request_id = request_id::of(headers, &state.request_ids);
+        fields.write(head, &request_id, ready.body.len());
+        self.count(state, &ready, ready.body.len() as u64, start);
+        Some(Written { body: ready.body.clone(), request_id, start })
+    }
+
+    /// Counts an answer whose body has this length on the wire.
+    fn count(&self, state: &AppState, ready: &Ready, length: u64, start: Instant) {
+        self.meter.hits.inc();
+        state.node.count_download(ready.body.len());
+        self.family.answered_at_once(length, start);
     }
 
     /// Keeps the answer to a request for a content path, if it is one that will be asked for again in the same words.
@@ -142,7 +187,8 @@ impl ReadyAnswers {
         let mut headers = answer.headers().clone();
         cors::add(&mut headers);
         let varies = compression.varies(&mut headers, body.len() as u64);
-        let ready = Ready { headers, body, varies, removals, made };
+        let fields = (!body.is_empty()).then(|| Fields::of(&headers));
+        let ready = Ready { headers, fields, body, varies, removals, made };
         cache.insert(path.to_owned(), Arc::new(ready));
         self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
     }
@@ -153,10 +199,11 @@ const DECIDING: [HeaderName; 4] = [RANGE, IF_MATCH, IF_NONE_MATCH, SERVICE_WORKE
 
 /// Whether nothing but the path decides the answer.
 fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+    method == Method::GET && uri.query().is_none() && !decides_by_headers(headers)
+}
+
+/// Whether one of the headers may decide it.
+fn decides_by_headers(headers: &HeaderMap) -> bool {
     // Clients send few headers: looking at each is cheaper than asking for those that matter.
-    let decides = |name: &HeaderName| DECIDING.contains(name);
-    method == Method::GET
-        && uri.query().is_none()
-        && !headers.keys().any(decides)
-        && format_by_accept(headers).gives_files()
+    headers.keys().any(|name| DECIDING.contains(name)) || !format_by_accept(headers).gives_files()
 }

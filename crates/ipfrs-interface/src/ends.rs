@@ -1,0 +1,78 @@
+//! When connections end from our side: when the daemon drains, and when a client asks for nothing.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+/// The two steps of ending: connections finish what they do, then whatever is left is cut.
+#[derive(Debug, Default)]
+pub(crate) struct Drain {
+    /// The same as `started`, for a look that takes no lock.
+    is_draining: AtomicBool,
+    pub(crate) started: CancellationToken,
+    pub(crate) cut: CancellationToken,
+}
+
+impl Drain {
+    /// The first step.
+    pub(crate) fn start(&self) {
+        self.is_draining.store(true, Ordering::Release);
+        self.started.cancel();
+    }
+}
+
+/// What may end one connection.
+pub(crate) struct Ends<'a, 'd> {
+    drain: &'d Drain,
+    started: Pin<&'a mut WaitForCancellationFuture<'d>>,
+    /// Whether the task's waker is with `started`.
+    is_registered: bool,
+    cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
+    silence: Pin<&'a mut Sleep>,
+    longest: Duration,
+}
+
+impl<'a, 'd> Ends<'a, 'd> {
+    /// Of a connection: the two steps of `drain`, and a timer for a client that may ask for nothing for `longest`.
+    pub(crate) fn new(
+        drain: &'d Drain,
+        started: Pin<&'a mut WaitForCancellationFuture<'d>>,
+        cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
+        silence: Pin<&'a mut Sleep>,
+        longest: Duration,
+    ) -> Self {
+        Self { drain, started, is_registered: false, cut, silence, longest }
+    }
+
+    /// Whether what is idle is to be closed. The task is woken when it is.
+    pub(crate) fn is_draining(&mut self, cx: &mut Context<'_>) -> bool {
+        // One poll leaves the task's waker with the token; after that, looking at the flag is enough.
+        if self.is_registered {
+            return self.drain.is_draining.load(Ordering::Acquire);
+        }
+        self.is_registered = true;
+        self.started.as_mut().poll(cx).is_ready()
+    }
+
+    /// Ready when nothing is waited for any more.
+    pub(crate) fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.cut.as_mut().poll(cx)
+    }
+
+    /// Whether a client that has asked for nothing `since` then has had its time. The task is woken when it has.
+    pub(crate) fn is_silent(&mut self, since: Instant, cx: &mut Context<'_>) -> bool {
+        let end = since + self.longest;
+        // The timer is not set anew for each request, but when it has run out and there were some.
+        while self.silence.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= end {
+                return true;
+            }
+            self.silence.as_mut().reset(end);
+        }
+        false
+    }
+}

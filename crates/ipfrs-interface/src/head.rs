@@ -1,0 +1,117 @@
+//! Heads of requests that may have an answer that is ready: plain GETs of HTTP/1.1.
+
+use std::mem::MaybeUninit;
+
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Requests with more headers are hyper's to look at, as everything is that is not as usual.
+const MAX_HEADERS: usize = 32;
+
+/// Headers that are about more than which content is asked for, and that of parts, which are never ready.
+const OTHER: [&str; 5] = ["content-length", "expect", "range", "transfer-encoding", "upgrade"];
+
+/// A request without a body.
+#[derive(Debug)]
+pub(crate) struct Get<'a> {
+    /// Its target, from the slash on.
+    pub(crate) path: &'a str,
+    /// Bytes of the head.
+    pub(crate) len: usize,
+}
+
+impl<'a> Get<'a> {
+    /// The request that `bytes` begin with, if all of its head is there; its headers replace those in `headers`. The parser is the one
+    /// that hyper has, with the settings that it gives to it: whatever is taken here means the same there.
+    pub(crate) fn parse(bytes: &'a [u8], headers: &mut HeaderMap) -> Option<Self> {
+        let mut found = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+        let mut request = httparse::Request::new(&mut []);
+        let parsed = request.parse_with_uninit_headers(bytes, &mut found);
+        let httparse::Status::Complete(len) = parsed.ok()? else { return None };
+        let path = request.path?;
+        if !path.starts_with('/') || path.bytes().any(|byte| matches!(byte, b'?' | b'#')) {
+            return None;
+        }
+        if request.method != Some("GET") || request.version != Some(1) {
+            return None;
+        }
+        if !request.headers.iter().all(is_usual) {
+            return None;
+        }
+        headers.clear();
+        for header in request.headers.iter() {
+            let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
+            headers.append(name, HeaderValue::from_bytes(header.value).ok()?);
+        }
+        headers.contains_key(HOST).then_some(Self { path, len })
+    }
+}
+
+fn is_usual(header: &httparse::Header<'_>) -> bool {
+    let is_named = |name: &&str| header.name.eq_ignore_ascii_case(name);
+    if is_named(&"connection") {
+        return header.value.eq_ignore_ascii_case(b"keep-alive");
+    }
+    !OTHER.iter().any(is_named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GET: &str = "GET /ipfs/bafy/a%20b HTTP/1.1\r\nHost: x\r\nUser-Agent: y z\r\nConnection: Keep-Alive\r\n\r\n";
+
+    #[test]
+    fn a_plain_get_is_taken_whatever_follows_it() {
+        for behind in ["", "G", GET, "\0\0"] {
+            let bytes = format!("{GET}{behind}");
+            let mut headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("of the last one"))]);
+            let get = Get::parse(bytes.as_bytes(), &mut headers).unwrap();
+            assert_eq!((get.path, get.len), ("/ipfs/bafy/a%20b", GET.len()));
+            let mut headers: Vec<_> = headers.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+            headers.sort();
+            assert_eq!(headers, ["connection=\"Keep-Alive\"", "host=\"x\"", "user-agent=\"y z\""]);
+        }
+    }
+
+    #[test]
+    fn everything_else_is_left_to_hyper() {
+        let mut headers = HeaderMap::new();
+        for end in 0..GET.len() {
+            assert!(Get::parse(&GET.as_bytes()[..end], &mut headers).is_none(), "{end} bytes of it");
+        }
+        for (part, other) in [
+            ("GET", "HEAD"),
+            ("GET", "POST"),
+            ("GET", "get"),
+            ("HTTP/1.1", "HTTP/1.0"),
+            ("/ipfs/", "http://x/ipfs/"),
+            ("/ipfs/", "ipfs/"),
+            ("/ipfs/", "*"),
+            ("/ipfs/", "//x/?"),
+            ("b HTTP", "b?format=car HTTP"),
+            ("b HTTP", "b# HTTP"),
+            ("b HTTP", "b  HTTP"),
+            ("Keep-Alive", "close"),
+            ("Keep-Alive", "keep-alive, close"),
+            ("Keep-Alive", "upgrade"),
+            ("User-Agent", "Content-Length"),
+            ("User-Agent", "TRANSFER-ENCODING"),
+            ("User-Agent", "expect"),
+            ("User-Agent", "Range"),
+            ("User-Agent", "Upgrade"),
+            ("User-Agent", "User Agent"),
+            ("User-Agent", " User-Agent"),
+            ("User-Agent:", "User-Agent :"),
+            ("User-Agent:", "User-Agent"),
+            ("Host", "Hosts"),
+            ("y z", "y\r\n z"),
+            ("y z", "y\0z"),
+            ("y z", "y\rz"),
+            ("\r\n\r\n", &"\r\nA: b".repeat(MAX_HEADERS)),
+        ] {
+            let bytes = GET.replacen(part, other, 1) + "\r\n\r\n";
+            assert!(Get::parse(bytes.as_bytes(), &mut headers).is_none(), "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A connection between two requests, which holds its socket and little else; and the requests that are answered from there, because
+//! their answers are ready. Everything else, heads that have not come to their end among it, is handed to hyper, with all
+//! bytes that were read of it.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use ipfrs_http::Written;
+use ipfrs_stream::Socket;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+use crate::connection::FrontEnd;
+use crate::head::Get;
+use crate::request_log;
+
+/// What a client of HTTP/2 begins with (RFC 9113, 3.4).
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Most bytes that are looked at together: requests with larger heads are not as usual.
+const READ_BYTES: usize = 8 * 1024;
+
+/// What a thread works with while it looks at a connection.
+struct Desk {
+    read: Box<[u8]>,
+    headers: HeaderMap,
+    head: Vec<u8>,
+}
+
+thread_local! {
+    static DESK: RefCell<Desk> = RefCell::new(Desk {
+        read: vec![0; READ_BYTES].into(),
+        headers: HeaderMap::new(),
+        head: Vec::new(),
+    });
+}
+
+/// Why a connection is parked no more.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// There is something for hyper, which the socket gives when it is read.
+    Asks { is_http2: bool },
+    /// It is to be closed: the client has said that it sends nothing more, or was waited for long enough.
+    Ends,
+    /// It broke off in an answer, whose time is over.
+    Cut,
+}
+
+/// A connection that is parked.
+pub(crate) struct Parked<F> {
+    front_end: F,
+    /// The address of whoever connected.
+    peer: IpAddr,
+    /// Whether nothing was asked yet: it may be going to speak HTTP/2.
+    is_new: bool,
+    /// Of a new connection, what may become the beginning of HTTP/2.
+    held: Bytes,
+    /// What the socket has not taken yet.
+    unsent: Option<Box<Unsent>>,
+    /// Since when no answer was begun.
+    since: Instant,
+}
+
+/// The rest of an answer.
+struct Unsent {
+    head: Bytes,
+    body: Bytes,
+}
+
+impl<F: FrontEnd> Parked<F> {
+    /// A connection from `peer` on which nothing was said yet.
+    pub(crate) fn new(front_end: F, peer: IpAddr) -> Self {
+        Self { front_end, peer, is_new: true, held: Bytes::new(), unsent: None, since: Instant::now() }
+    }
+
+    /// Begins to wait for a request now. `is_new`: what comes has its own version of HTTP.
+    pub(crate) fn park(&mut self, is_new: bool) {
+        self.is_new = is_new;
+        self.since = Instant::now();
+    }
+
+    /// What answers the requests, and the address of whoever sends them.
+    pub(crate) fn parties(&self) -> (F, IpAddr) {
+        (self.front_end.clone(), self.peer)
+    }
+
+    /// When the connection began to wait for a request.
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Whether an answer is on its way.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// Answers what is ready, until there is something else.
+    ///
+    /// # Errors
+    /// What the socket says.
+    pub(crate) fn poll(&mut self, socket: &mut Socket, cx: &mut Context<'_>) -> Poll<io::Result<Woken>> {
+        loop {
+            if let Some(unsent) = &mut self.unsent {
+                ready!(unsent.poll_send(socket, cx))?;
+                self.unsent = None;
+            }
+            let woken = DESK.with_borrow_mut(|desk| self.poll_requests(socket, desk, cx));
+            if let Some(woken) = ready!(woken)? {
+                return Poll::Ready(Ok(woken));
+            }
+        }
+    }
+
+    /// Reads once, and answers the requests that it can answer. `None` when there are more, perhaps.
+    fn poll_requests(
+        &mut self,
+        socket: &mut Socket,
+        desk: &mut Desk,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Option<Woken>>> {
+        let mut buf = ReadBuf::new(&mut desk.read);
+        buf.put_slice(&self.held);
+        ready!(Pin::new(&mut *socket).poll_read(cx, &mut buf))?;
+        let held = std::mem::take(&mut self.held);
+        let read = buf.filled();
+        if read.is_empty() {
+            return Poll::Ready(Ok(Some(Woken::Ends)));
+        }
+        let is_end = read.len() == held.len();
+        if self.is_new && !is_end && read.len() < PREFACE.len() && PREFACE.starts_with(read) {
+            self.held = Bytes::copy_from_slice(read);
+            return Poll::Ready(Ok(None));
+        }
+        let is_http2 = self.is_new && read.starts_with(PREFACE);
+        let mut rest = read;
+        while !rest.is_empty() && self.unsent.is_none() {
+            let Some(get) = Get::parse(rest, &mut desk.headers) else { break };
+            desk.head.clear();
+            let front_end = &self.front_end;
+            let Some(answer) = front_end.answer_written(get.path, &desk.headers, self.peer, &mut desk.head) else {
+                break;
+            };
+            request_log::written(&get, &desk.headers, self.peer, &answer);
+            rest = &rest[get.len..];
+            self.is_new = false;
+            self.since = answer.start.into();
+            self.unsent = sent(socket, cx, &desk.head, answer)?;
+        }
+        let is_all = rest.is_empty();
+        if !is_all {
+            socket.unread(Bytes::copy_from_slice(rest));
+        }
+        let woken = (!is_all && self.unsent.is_none()).then_some(Woken::Asks { is_http2 });
+        Poll::Ready(Ok(woken))
+    }
+}
+
+/// Sends an answer. Gives what the socket does not take at once.
+fn sent(socket: &mut Socket, cx: &mut Context<'_>, head: &[u8], answer: Written) -> io::Result<Option<Box<Unsent>>> {
+    let body = answer.body;
+    let slices = [IoSlice::new(head), IoSlice::new(&body)];
+    let taken = match Pin::new(socket).poll_write_vectored(cx, &slices) {
+        Poll::Ready(taken) => taken?,
+        Poll::Pending => 0,
+    };
+    if taken == head.len() + body.len() {
+        return Ok(None);
+    }
+    let in_head = taken.min(head.len());
+    let head = Bytes::copy_from_slice(&head[in_head..]);
+    Ok(Some(Box::new(Unsent { head, body: body.slice(taken - in_head..) })))
+}
+
+impl Unsent {
+    fn poll_send(&mut self, socket: &mut Socket, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !(self.head.is_empty() && self.body.is_empty()) {
+            let slices = [IoSlice::new(&self.head), IoSlice::new(&self.body)];
+            let taken = ready!(Pin::new(&mut *socket).poll_write_vectored(cx, &slices))?;
+            if taken == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            let in_head = taken.min(self.head.len());
+            drop(self.head.split_to(in_head));
+            drop(self.body.split_to(taken - in_head));
+        }
+        Poll::Ready(Ok(()))
+    }
+}

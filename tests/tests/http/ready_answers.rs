@@ -1,0 +1,314 @@
+//! Answers that are ready go past hyper. On the wire nobody can tell, whatever comes before, between and behind them.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use http::header::{ACCEPT, ACCEPT_ENCODING, HOST, IF_NONE_MATCH, RANGE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use ipfrs_http::{HostConfig, Lifecycle, Service, Written};
+use ipfrs_interface::Config;
+use ipfrs_node::Node;
+use prometheus::Registry;
+use proptest::prelude::*;
+use tokio::time::timeout;
+
+use crate::content::{self, assert_same};
+use crate::harness::TestGateway;
+use crate::wire::{Answer, Wire};
+
+/// Longer than anything here takes.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// `hello\n` as an identity block.
+const HELLO: &str = "/ipfs/bafkqabtimvwgy3yk";
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
+}
+
+/// What is ready of `path`, which is asked for in the long way as often as it takes: once a second an answer is made anew.
+async fn written(service: &Service, path: &str, headers: &HeaderMap, head: &mut Vec<u8>) -> Option<Written> {
+    for _ in 0..100 {
+        let mut request = Request::get(path).body(String::new()).unwrap();
+        request.headers_mut().insert(HOST, HeaderValue::from_static("x"));
+        service.answer(request, Some(PEER)).await.unwrap();
+        head.clear();
+        if let Some(written) = service.answer_written(path, headers, Some(PEER), head) {
+            return Some(written);
+        }
+    }
+    None
+}
+
+fn headers(lines: &[(HeaderName, &'static str)]) -> HeaderMap {
+    lines.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_file_is_ready_for_requests_whose_headers_decide_nothing_and_for_no_others() {
+    let text = "plain text ".repeat(300);
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/a.txt", text.as_str())]).await;
+    let (repo, mut config, registry) = (gateway.stop().await, Config::default(), Registry::new());
+    config.gateway.hosts.insert("example.com".into(), HostConfig { subdomains: true, ..HostConfig::default() });
+    let node = Node::open(repo.path(), config.store.clone(), config.node(), "a test", &registry).await.unwrap();
+    let app = ipfrs_http::app(node.clone(), &config.http(), 8080, Lifecycle::new(), &registry).unwrap();
+    let path = format!("/ipfs/{root}/a.txt");
+
+    let mut head = Vec::new();
+    for lines in [
+        &[(HOST, "x")][..],
+        &[(HOST, "127.0.0.1:8080"), (ACCEPT, "*/*"), (ACCEPT_ENCODING, "identity")],
+        &[(HOST, "x"), (HeaderName::from_static("x-request-id"), "mine")],
+    ] {
+        let written = written(&app.service, &path, &headers(lines), &mut head).await.expect("ready");
+        assert_eq!(written.body, text);
+        let head = String::from_utf8(head.clone()).unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(head.contains(&format!("\r\nx-request-id: {}\r\n", written.request_id.to_str().unwrap())), "{head}");
+    }
+    for lines in [
+        &[][..],
+        &[(HOST, "x"), (HOST, "x")],
+        &[(HOST, "no host")],
+        &[(HOST, "example.com")],
+        &[(HOST, "x"), (RANGE, "bytes=0-1")],
+        &[(HOST, "x"), (IF_NONE_MATCH, "\"a\"")],
+        &[(HOST, "x"), (ACCEPT, "application/vnd.ipld.car")],
+        &[(HOST, "x"), (ACCEPT_ENCODING, "br")],
+        &[(HOST, "x"), (ACCEPT_ENCODING, "identity;q=0")],
+    ] {
+        assert!(written(&app.service, &path, &headers(lines), &mut head).await.is_none(), "{lines:?}");
+    }
+    let plain = headers(&[(HOST, "x")]);
+    for other in [&format!("/ipfs/{root}/"), &format!("/ipfs/{root}/b.txt")] {
+        assert!(written(&app.service, other, &plain, &mut head).await.is_none(), "{other}");
+    }
+    node.close().await.unwrap();
+}
+
+/// The bytes of one answer, without the values that are of its request and its time.
+async fn raw(wire: &mut Wire, request: &str, body_bytes: usize) -> String {
+    wire.send(request).await;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(wire.take(1).await);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let body = String::from_utf8(wire.take(body_bytes).await).unwrap();
+    let blanked = |line: &str| match line.split_once(": ") {
+        Some((name @ ("date" | "x-request-id"), value)) => format!("{name}: {} bytes\n", value.len()),
+        _ => format!("{line}\n"),
+    };
+    head.split("\r\n").map(blanked).collect::<String>() + &body
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_has_the_same_bytes_whichever_way_it_goes() {
+    let gateway = TestGateway::start().await;
+    let text = "text that can be compressed ".repeat(100);
+    let root = gateway.add_tree("", &[("d/a.txt", &text), ("d/b", &text[..40]), ("d/empty", "")]).await;
+    for (name, len) in [("a.txt", text.len()), ("b", 40), ("empty", 0)] {
+        let path = format!("/ipfs/{root}/{name}");
+        let mut wire = Wire::connect(&gateway).await;
+        let first = raw(&mut wire, &get(&path), len).await;
+        assert!(first.starts_with("HTTP/1.1 200 OK\n"), "{first}");
+        for _ in 0..20 {
+            assert_eq!(raw(&mut wire, &get(&path), len).await, first, "{name}");
+            // hyper answers what says something of a body.
+            let by_hyper = get(&path).replacen("Host", "Content-Length: 0\r\nHost", 1);
+            assert_eq!(raw(&mut wire, &by_hyper, len).await, first, "{name} by hyper");
+        }
+    }
+}
+
+/// Requests of all kinds, each with what its answer is checked by.
+struct Mixture {
+    gateway: TestGateway,
+    requests: Vec<(String, Check)>,
+}
+
+enum Check {
+    Body(bytes::Bytes),
+    Head(usize),
+    Status(u16),
+}
+
+impl Mixture {
+    async fn start() -> Self {
+        let gateway = TestGateway::start().await;
+        let (small, large) = (content::bytes(1_000), content::bytes(300_000));
+        let small_path = format!("/ipfs/{}", gateway.add("", small.clone()).await);
+        let large_path = format!("/ipfs/{}", gateway.add("", large.clone()).await);
+        let ranged = get(&small_path).replacen("Host", "Range: bytes=10-19\r\nHost", 1);
+        let requests = vec![
+            (get(&small_path), Check::Body(small.clone())),
+            (
+                get(&small_path).replacen("Host: x", "hOsT: x\r\nConnection: Keep-Alive\r\nA: b", 1),
+                Check::Body(small.clone()),
+            ),
+            (format!("\r\n{}", get(&small_path)), Check::Body(small.clone())),
+            (ranged, Check::Body(small.slice(10..20))),
+            (get(&small_path).replacen("GET", "HEAD", 1), Check::Head(small.len())),
+            (get(&format!("{small_path}?download=true")), Check::Body(small)),
+            (get(&large_path), Check::Body(large)),
+            (get(HELLO), Check::Body("hello\n".into())),
+            (get("/nothing"), Check::Status(404)),
+            ("POST /api/v0/cat HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nGET /".to_owned(), Check::Status(400)),
+        ];
+        Self { gateway, requests }
+    }
+
+    /// Sends the requests of these numbers in pieces that end at these places, then nothing more, and reads the answers.
+    async fn exchange(&self, numbers: &[usize], mut ends: Vec<usize>, is_awaited: bool) {
+        let mut wire = Wire::connect(&self.gateway).await;
+        let asked: Vec<_> = numbers.iter().map(|number| &self.requests[number % self.requests.len()]).collect();
+        let bytes: Vec<u8> = asked.iter().flat_map(|(request, _)| request.bytes()).collect();
+        ends.retain_mut(|end| {
+            *end %= bytes.len() + 1;
+            true
+        });
+        ends.push(bytes.len());
+        ends.sort_unstable();
+        let mut from = 0;
+        for end in ends {
+            wire.send(&bytes[from..end]).await;
+            // The server may see the piece by itself.
+            tokio::task::yield_now().await;
+            from = end;
+        }
+        if !is_awaited {
+            wire.finish().await;
+        }
+        for (request, check) in &asked {
+            let answer = if matches!(check, Check::Head(_)) { wire.head().await } else { wire.answer().await };
+            check.look_at(&answer, request);
+        }
+        if is_awaited {
+            wire.finish().await;
+        }
+        assert!(wire.rest().await.is_empty(), "more than the answers to {numbers:?}");
+    }
+}
+
+impl Check {
+    fn look_at(&self, answer: &Answer, request: &str) {
+        match self {
+            Self::Body(body) => assert_same(&answer.body, body, request),
+            Self::Head(len) => assert_eq!(answer.header("content-length"), len.to_string(), "{request}"),
+            Self::Status(status) => assert_eq!(answer.status, *status, "{request}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn any_mixture_of_requests_in_any_pieces_is_answered_in_order_also_by_half_of_a_connection() {
+    let mixture = Mixture::start().await;
+    mixture.exchange(&(0..mixture.requests.len()).cycle().take(40).collect::<Vec<_>>(), vec![], true).await;
+    let numbers = || prop::collection::vec(0..100_usize, 1..25);
+    let ends = || prop::collection::vec(0..10_000_usize, 0..12);
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for _ in 0..60 {
+        use proptest::strategy::ValueTree;
+        let case = (numbers(), ends(), any::<bool>()).new_tree(&mut runner).unwrap().current();
+        mixture.exchange(&case.0, case.1, case.2).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_may_be_torn_at_each_byte_and_come_byte_by_byte() {
+    let mixture = Mixture::start().await;
+    let len = 2 * mixture.requests[0].0.len();
+    mixture.exchange(&[0, 0, 7, 0], (0..4 * len).collect(), true).await;
+    for end in 0..len {
+        mixture.exchange(&[0, 0], vec![end], true).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_nobody_reads_for_a_while_are_not_mixed_up() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(60_000);
+    let path = format!("/ipfs/{}", gateway.add("", content.clone()).await);
+    let mut wire = Wire::connect(&gateway).await;
+    // More than the kernel keeps of answers, and than is read of requests at once.
+    let batch = get(&path).repeat(300);
+    wire.send(&batch).await;
+    wire.finish().await;
+    for number in 0..300 {
+        assert_same(&wire.answer().await.body, &content, &format!("answer {number}"));
+    }
+    assert!(wire.rest().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_that_was_answered_is_closed_when_it_asks_nothing_more_in_time_and_when_the_daemon_ends() {
+    let gateway = TestGateway::start_with(|config| config.server.header_timeout_seconds = 1).await;
+    let path = format!("/ipfs/{}", gateway.add("", "small").await);
+    for half in ["", "G", "GET /health HTTP/1.1\r\nHost:"] {
+        let mut wire = Wire::connect(&gateway).await;
+        for _ in 0..3 {
+            wire.send(get(&path)).await;
+            assert_eq!(wire.answer().await.text(), "small");
+        }
+        wire.send(half).await;
+        let rest = wire.rest().await;
+        assert!(!rest.windows(4).any(|text| text == b" 200"), "{}", String::from_utf8_lossy(&rest));
+    }
+    let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
+    let mut wires = Vec::new();
+    for requests in 0..4 {
+        let mut wire = Wire::connect(&gateway).await;
+        for _ in 0..requests {
+            wire.send(get(&path)).await;
+            assert_eq!(wire.answer().await.text(), "small");
+        }
+        wires.push(wire);
+    }
+    timeout(WATCHDOG, gateway.stop()).await.unwrap();
+    for mut wire in wires {
+        assert!(wire.rest().await.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http_2_may_begin_byte_by_byte_and_only_at_the_beginning() {
+    let gateway = TestGateway::start().await;
+    let path = format!("/ipfs/{}", gateway.add("", "small").await);
+    // The preface, and settings without any.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let mut wire = Wire::connect(&gateway).await;
+    for byte in preface {
+        wire.send([*byte]).await;
+        tokio::task::yield_now().await;
+    }
+    let frame = wire.take(9).await;
+    assert_eq!(frame[3], 4, "settings come first: {frame:?}");
+    let mut wire = Wire::connect(&gateway).await;
+    for _ in 0..3 {
+        wire.send(get(&path)).await;
+        assert_eq!(wire.answer().await.text(), "small");
+    }
+    wire.send(preface).await;
+    let rest = wire.rest().await;
+    assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&rest));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ready_answers_are_counted_as_all_are() {
+    let gateway = TestGateway::start().await;
+    let path = format!("/ipfs/{}", gateway.add("", "small").await);
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(get(&path).repeat(50)).await;
+    let mut ids = std::collections::BTreeSet::new();
+    for _ in 0..50 {
+        ids.insert(wire.answer().await.header("x-request-id").to_owned());
+    }
+    assert_eq!(ids.len(), 50, "each has an ID of its own");
+    let labels = "{endpoint=\"/ipfs/{*path}\",method=\"GET\"";
+    assert_eq!(gateway.metric(&format!("ipfrs_http_requests_total{labels},status=\"200\"}}")).await, 50);
+    assert_eq!(gateway.metric(&format!("ipfrs_http_response_size_bytes_sum{labels}}}")).await, 250);
+    assert_eq!(gateway.metric(&format!("ipfrs_http_request_duration_seconds_count{labels}}}")).await, 50);
+}
