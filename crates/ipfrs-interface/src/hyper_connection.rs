@@ -150,9 +150,9 @@ impl Protocols {
         Ok(match (done, asked.connect()) {
             (Done::Idle, _) => Left::Parked(socket),
             (Done::Ended, Some(true)) => Left::Tunnel(socket),
-            // hyper leaves the end of a connection whose CONNECT was refused to us.
-            (Done::Ended, Some(false)) | (Done::Silent, _) => Left::Closing(socket),
-            (Done::Ended, None) | (Done::Cut, _) => Left::Closed,
+            // hyper leaves the end of a connection to us on which there was talk of another protocol.
+            (Done::Ended | Done::Silent, _) => Left::Closing(socket),
+            (Done::Cut, _) => Left::Closed,
         })
     }
 

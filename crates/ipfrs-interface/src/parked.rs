@@ -62,7 +62,7 @@ pub(crate) struct Parked<F> {
     held: Bytes,
     /// What the socket has not taken yet.
     unsent: Option<Box<Unsent>>,
-    /// Since when no answer was begun.
+    /// Since when nothing was asked, or was being sent.
     since: Instant,
 }
 
@@ -108,6 +108,7 @@ impl<F: FrontEnd> Parked<F> {
             if let Some(unsent) = &mut self.unsent {
                 ready!(unsent.poll_send(socket, cx))?;
                 self.unsent = None;
+                self.since = Instant::now();
             }
             let woken = DESK.with_borrow_mut(|desk| self.poll_requests(socket, desk, cx));
             if let Some(woken) = ready!(woken)? {
