@@ -93,10 +93,9 @@ impl LocationCache {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
     use crate::pack::changes::Change;
+    use crate::pack::record::KeyMap;
 
     const LOCATION: Location = Location { pack: 1, offset: 2, len: 3, prefix: 4, codec: 5 };
 
@@ -106,7 +105,7 @@ mod tests {
         let key = || Key::from(*b"key");
         let began = cache.generation();
         let gone = Change { from: Some(LOCATION), to: None };
-        cache.apply(Changes { blocks: HashMap::from([(key(), gone)]), ..Changes::default() });
+        cache.apply(Changes { blocks: KeyMap::from_iter([(key(), gone)]), ..Changes::default() });
         cache.fill(began, [(key(), LOCATION)].into_iter());
         assert_eq!(cache.get(&key()), None);
 
@@ -131,7 +130,7 @@ mod tests {
     #[test]
     fn a_disabled_cache_holds_nothing() {
         let cache = LocationCache::new(false, 100);
-        let blocks = HashMap::from([(Key::from(*b"key"), Change { from: None, to: Some(LOCATION) })]);
+        let blocks = KeyMap::from_iter([(Key::from(*b"key"), Change { from: None, to: Some(LOCATION) })]);
         cache.apply(Changes { blocks, ..Changes::default() });
         assert_eq!(cache.get(b"key"), None);
     }

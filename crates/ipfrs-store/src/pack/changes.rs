@@ -1,8 +1,6 @@
 //! What commits change in the index, and what follows for each pack.
 
-use std::collections::HashMap;
-
-use super::record::{CAR_HEADER, Key, Location};
+use super::record::{CAR_HEADER, KeyMap, Location};
 
 /// What becomes of a block. `None` is nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +15,7 @@ pub(super) struct Change {
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// What becomes of blocks.
-    pub(super) blocks: HashMap<Key, Change>,
+    pub(super) blocks: KeyMap<Change>,
     /// Length of the tombstones that were written, framing included, in bytes.
     pub(super) tombstone_bytes: u64,
 }

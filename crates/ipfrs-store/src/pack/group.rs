@@ -40,6 +40,9 @@ impl Batch {
     ) -> (Self, Vec<Stored>) {
         let mut batch = Self::default();
         let mut stored = Vec::with_capacity(blocks.len());
+        let new = indexed.iter().filter(|indexed| indexed.is_none()).count();
+        batch.sections.reserve(new);
+        batch.changes.blocks.reserve(new);
         for ((block, key), indexed) in blocks.iter().zip(keys).zip(indexed) {
             if batch.is_present(key, indexed.filter(|at| !is_lost(at)), before) {
                 stored.push(Stored::Present);
@@ -119,6 +122,10 @@ impl Batch {
 
     /// Puts `next` after what is here.
     pub(super) fn append(&mut self, mut next: Self) {
+        if self.is_empty() {
+            *self = next;
+            return;
+        }
         let base = self.bytes as u32;
         for to in next.changes.blocks.values_mut().filter_map(|change| change.to.as_mut()) {
             to.offset += base;

@@ -27,6 +27,9 @@ pub(super) const MAX_SECTION_BYTES: usize = MAX_PREFIX_BYTES + MAX_BLOCK_BYTES;
 /// What blocks are found by: the binary multihash.
 pub(super) type Key = Box<[u8]>;
 
+/// A map from keys. They are digests: its hasher, whose seed nobody knows, need not be one that is safe for any text.
+pub(super) type KeyMap<T> = foldhash::HashMap<Key, T>;
+
 /// The key of a block.
 pub(super) fn key_of(hash: &Multihash) -> Key {
     hash.to_bytes().into_boxed_slice()

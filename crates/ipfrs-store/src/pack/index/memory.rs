@@ -1,13 +1,11 @@
 //! Entries that no run has yet.
 
-use std::collections::HashMap;
-
 use super::run::Said;
-use crate::pack::record::Key;
+use crate::pack::record::{Key, KeyMap};
 
 /// Entries that are newer than all runs. They are sorted when they become a run: a sorted map takes several times as long
 /// for each of them, to insert and to look up.
-pub(super) type Memory = HashMap<Key, Said>;
+pub(super) type Memory = KeyMap<Said>;
 
 /// Entries in the order of their keys.
 pub(super) fn sorted(memory: &Memory) -> Vec<(&Key, Said)> {

@@ -318,7 +318,7 @@ impl Index {
         let written = {
             let mut state = self.state.write();
             state.runs = state.runs.iter().cloned().chain([Arc::new(run)]).collect();
-            let next = Memory::with_capacity(state.memory.len().min(MEMORY_CAPACITY));
+            let next = Memory::with_capacity_and_hasher(state.memory.len().min(MEMORY_CAPACITY), Default::default());
             std::mem::replace(&mut state.memory, next)
         };
         // Not while others wait for the lock.

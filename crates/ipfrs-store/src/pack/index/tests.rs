@@ -1,6 +1,6 @@
 //! The index against a map, whatever happens to it in between.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::fault::Fault;
 use super::*;
 use crate::pack::changes::Change;
+use crate::pack::record::KeyMap;
 
 /// The key of a name. Digests of different functions and lengths, many of which begin alike.
 fn key(name: u16) -> Key {
@@ -48,7 +49,7 @@ pub(super) fn settle(index: &Index) {
 
 /// Tells the index of new places, in the order of the list, and the model too.
 fn change(index: &Index, model: &mut BTreeMap<Key, Location>, changes: &[(u16, Option<Location>)]) {
-    let mut blocks = HashMap::new();
+    let mut blocks = KeyMap::default();
     for (name, to) in changes {
         blocks.insert(key(*name), Change { from: model.get(&key(*name)).copied(), to: *to });
     }
@@ -341,7 +342,7 @@ fn an_entry_of_a_common_block_takes_at_most_42_bytes() {
         let to = Location { pack: 1 + number / 50_000, offset: number % 50_000 * 1_062, ..at(0) };
         (digest, Change { from: None, to: Some(to) })
     };
-    let blocks: HashMap<_, _> = (0..100_000).map(block).collect();
+    let blocks: KeyMap<_> = (0..100_000).map(block).collect();
     index.apply(&Changes { blocks, tombstone_bytes: 0 }, Position { pack: 3, offset: 18 });
     index.commit().unwrap();
     let bytes = index.file_bytes();
