@@ -372,6 +372,9 @@ impl Index {
         let runs = Arc::clone(&self.state.read().runs);
         let entries: Vec<_> = runs.iter().map(|run| run.layout().entries()).collect();
         let Some(places) = merge::due(&entries) else { return };
+        if !self.place.has_room_for(runs[places.clone()].iter().map(|run| run.file_bytes()).sum()) {
+            return;
+        }
         match Merge::start(&self.place, upkeep.take_number(), &runs, places) {
             Ok(merge) => upkeep.merge = Some(merge),
             Err(error) => tracing::warn!(%error, "runs of the index stay as they are: lookups take longer"),

@@ -11,6 +11,9 @@ use super::run::Run;
 use crate::Mappings;
 use crate::pack::lock::{cannot, ensure_directory, sync_directory};
 
+/// A merge leaves this much of the disk free: it can wait, and what must be written cannot.
+const KEEP_FREE_BYTES: u64 = 64 * 1024 * 1024;
+
 /// The manifest's name.
 const MANIFEST: &str = "manifest";
 
@@ -98,6 +101,13 @@ impl Place {
             }
             Err(error) => Err(cannot("open", &path, error)),
         }
+    }
+
+    /// Whether the disk has room for `bytes` more, and for what must be written meanwhile.
+    pub(super) fn has_room_for(&self, bytes: u64) -> bool {
+        // A file system that does not tell is no reason to refuse.
+        let Ok(status) = rustix::fs::statvfs(&self.dir) else { return true };
+        self.is_read_only || status.f_bavail.saturating_mul(status.f_frsize) >= bytes.saturating_add(KEEP_FREE_BYTES)
     }
 
     /// Removes the file of a run. What cannot be removed now is removed at the next start.
