@@ -21,6 +21,11 @@ const HTTP_2: &[u8] = b"PRI ";
 #[cfg(target_os = "linux")]
 const CORK_MIN_BYTES: usize = 512 * 1024;
 
+/// Longest write of HTTP/2 that is held: a frame's head and some kilobytes.
+const HELD_PIECE_BYTES: usize = 4 * 1024;
+/// Most bytes that are held.
+const HELD_BYTES: usize = 64 * 1024;
+
 /// A TCP connection for servers that write blocks.
 ///
 /// To its user it is a [`TcpStream`] with vectored writes. A slice that lies in one of the mapped files is not read by
@@ -37,6 +42,10 @@ const CORK_MIN_BYTES: usize = 512 * 1024;
 /// Each push of a part of an answer wakes the peer up, so while more large slices follow at once the socket is corked (`TCP_CORK`, tcp(7)):
 /// the kernel sends full segments only. [`Traffic`] says whether more follows; where it does not, the next flush takes the cork
 /// out, and what is left goes out at once. HTTP/2 is never corked: its frames are small, and many answers share the socket.
+///
+/// What is written to a client of HTTP/2 in short pieces leaves together: the task of the connection writes whenever one of its
+/// streams has a frame, and would cost a system call for each answer. Short pieces are kept until the task is polled again,
+/// which it is after all streams that are ready, and then sent.
 ///
 /// A client of HTTP/2 sends while it is answered, if only to say how much it has taken. So after the last byte of such a
 /// connection, shutting it down waits for the client to close, for some seconds at most: what it had not taken yet would be
@@ -58,6 +67,8 @@ pub struct Socket {
     is_corked: bool,
     /// What was read of the connection before, and not used.
     unread: Bytes,
+    /// Short pieces of HTTP/2 that are sent when the connection is read from the next time, for which its task is woken.
+    held: Vec<u8>,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
     /// Whether the peer speaks HTTP/2; `None` before it has said anything.
@@ -82,6 +93,7 @@ impl Socket {
             traffic: Traffic::default(),
             is_corked: false,
             unread: Bytes::new(),
+            held: Vec::new(),
             is_sending: false,
             is_http2: None,
             linger: None,
@@ -146,6 +158,40 @@ impl Socket {
         Ok(())
     }
 
+    /// Keeps `slices` for the next [`Self::poll_held`], where they are short, the peer speaks HTTP/2, and there is room; gives how
+    /// many bytes they are.
+    fn hold(&mut self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Option<usize> {
+        let bytes = slices.iter().map(|slice| slice.len()).sum();
+        if self.is_http2 != Some(true) || bytes > HELD_PIECE_BYTES || self.held.len() + bytes > HELD_BYTES {
+            return None;
+        }
+        if self.held.is_empty() {
+            // The task goes behind all that are ready now.
+            cx.waker().wake_by_ref();
+        }
+        slices.iter().for_each(|slice| self.held.extend_from_slice(slice));
+        Some(bytes)
+    }
+
+    /// Sends what is held.
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.held.is_empty() {
+            let mut held = std::mem::take(&mut self.held);
+            let polled = self.poll_send(cx, &[IoSlice::new(&held)]);
+            if let Poll::Ready(Ok(sent)) = polled {
+                held.drain(..sent);
+                self.bandwidth.add_out(sent as u64);
+            }
+            self.held = held;
+            if ready!(polled)? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+        }
+        // A connection that is idle keeps no room for it.
+        self.held = Vec::new();
+        Poll::Ready(Ok(()))
+    }
+
     /// Looks at what the peer says first.
     fn note_protocol(&mut self, read: &[u8]) {
         if self.is_http2.is_none() && !read.is_empty() {
@@ -202,6 +248,9 @@ impl AsyncRead for Socket {
             buf.put_slice(&some);
             return Poll::Ready(Ok(()));
         }
+        if let Poll::Ready(sent) = self.poll_held(cx) {
+            sent?;
+        }
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
         self.traffic.set_waits_to_read(polled.is_pending());
@@ -223,11 +272,15 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.is_sending = true;
+        if let Some(bytes) = self.hold(cx, slices) {
+            return Poll::Ready(Ok(bytes));
+        }
+        ready!(self.poll_held(cx))?;
         #[cfg(target_os = "linux")]
         self.cork(slices);
         let sent = ready!(self.poll_send(cx, slices))?;
         self.bandwidth.add_out(sent as u64);
-        self.is_sending = true;
         Poll::Ready(Ok(sent))
     }
 
@@ -235,6 +288,7 @@ impl AsyncWrite for Socket {
         true
     }
 
+    /// Done also while short pieces are held, which the task has been woken to send.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.traffic.more_follows() {
             self.uncork()?;
@@ -244,6 +298,7 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        ready!(this.poll_held(cx))?;
         this.is_sending = false;
         if this.linger.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;

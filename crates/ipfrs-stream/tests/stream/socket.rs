@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::StreamExt;
 use ipfrs_store::{BlockStore, BlockStoreExt, MemoryStore, PackOptions, PackStore};
 use ipfrs_stream::{Bandwidth, DagReader, FlowControl, Socket, Span, StreamingConfig};
@@ -272,6 +273,42 @@ async fn a_client_of_http_2_that_sends_to_the_end_gets_everything() {
     };
     let ((), response) = tokio::join!(serving, asking);
     assert!(response == answer);
+}
+
+#[tokio::test]
+async fn short_writes_of_http_2_leave_together_when_the_connection_is_polled_again() {
+    let (mut socket, mut client, bandwidth) = connection(&MemoryStore::default(), false).await;
+    client.write_all(b"PRI * HTTP/2.0").await.unwrap();
+    socket.read_exact(&mut [0; 14]).await.unwrap();
+    let (parts, large) =
+        ([Bytes::from_static(b"head"), Bytes::from(pattern(1, 1_024))], Bytes::from(pattern(2, 5_000)));
+    for _ in 0..3 {
+        write_all(&mut socket, &parts).await.unwrap();
+        socket.flush().await.unwrap();
+    }
+    assert_eq!(bandwidth.snapshot().total_out, 0);
+    // The task that wrote them was woken to read, and there is nothing to be read.
+    assert!(socket.read(&mut [0]).now_or_never().is_none());
+    assert_eq!(bandwidth.snapshot().total_out, 3 * 1_028);
+    // What is long goes behind what is held, and at once.
+    write_all(&mut socket, &parts).await.unwrap();
+    write_all(&mut socket, std::slice::from_ref(&large)).await.unwrap();
+    assert_eq!(bandwidth.snapshot().total_out, 4 * 1_028 + 5_000);
+    // More than is held for long, and the end of the connection.
+    for _ in 0..100 {
+        write_all(&mut socket, &parts).await.unwrap();
+    }
+    assert!(bandwidth.snapshot().total_out > 40 * 1_028);
+    let expected = [parts.concat().repeat(4), large.to_vec(), parts.concat().repeat(100)].concat();
+    let read = async {
+        let mut received = vec![0; expected.len()];
+        client.read_exact(&mut received).await.unwrap();
+        drop(client);
+        received
+    };
+    let (shut, received) = tokio::join!(socket.shutdown(), read);
+    shut.unwrap();
+    assert!(received == expected);
 }
 
 #[tokio::test]
