@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use futures::{Stream, StreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -145,14 +145,17 @@ const BEGINNING_BYTES: usize = 64 * 1024;
 ///
 /// # Errors
 /// That of the stream, where it fails within its first [`BEGINNING_BYTES`].
-pub(crate) async fn begun(mut pieces: BoxStream<'static, Result<Bytes>>) -> Result<BoxStream<'static, Result<Bytes>>> {
+pub(crate) async fn begun<S>(mut pieces: S) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<S>>
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin,
+{
     let (mut first, mut bytes) = (Vec::new(), 0);
     while bytes < BEGINNING_BYTES {
         let Some(piece) = pieces.next().await.transpose()? else { break };
         bytes += piece.len();
         first.push(Ok(piece));
     }
-    Ok(stream::iter(first).chain(pieces).boxed())
+    Ok(stream::iter(first).chain(pieces))
 }
 
 /// `text` as a header value; what no header may hold becomes `?`.

@@ -1,5 +1,6 @@
 //! Files and directories: paths to objects, objects to bytes and entries. [`crate::listing`] says what entries point to.
 
+use std::any::Any;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -71,9 +72,13 @@ pub struct PathFacts {
     pub remainder: Vec<String>,
     /// The content type, once a front-end has found it out.
     pub content_type: OnceLock<String>,
+    /// What else a front-end has made of the path, up to some kilobytes.
+    pub front_end: OnceLock<Box<dyn Any + Send + Sync>>,
     /// The path itself.
     pub path: Arc<ContentPath>,
-    /// [`Node::faults`] before anything of this was read.
+    /// [`Node::removals`] before anything of this was read.
+    removals: u64,
+    /// [`Node::faults`] before that.
     faults: u64,
     /// Which denylists were in force before that.
     rules: u64,
@@ -82,15 +87,25 @@ pub struct PathFacts {
     kind: ObjectKind,
 }
 
+/// The state of a node before something was read.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    removals: u64,
+    faults: u64,
+    rules: u64,
+}
+
 impl PathFacts {
-    fn new(path: Arc<ContentPath>, resolved: Resolved, kind: ObjectKind, (faults, rules): (u64, u64)) -> Self {
+    fn new(path: Arc<ContentPath>, resolved: Resolved, kind: ObjectKind, seen: Seen) -> Self {
         let cid = resolved.cid.to_string();
         let roots = match resolved.roots.as_slice() {
             [one] if *one == resolved.cid => cid.clone(),
             many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
         };
         let (target, remainder) = (resolved.cid, resolved.remainder);
-        Self { cid, roots, remainder, content_type: OnceLock::new(), path, faults, rules, target, kind }
+        let Seen { removals, faults, rules } = seen;
+        let (content_type, front_end) = (OnceLock::new(), OnceLock::new());
+        Self { cid, roots, remainder, content_type, front_end, path, removals, faults, rules, target, kind }
     }
 }
 
@@ -155,7 +170,7 @@ impl Node {
     pub(crate) async fn resolve_in(&self, source: &dyn BlockSource, path: Arc<ContentPath>) -> Result<Object> {
         let rules = self.check_path(&path)?;
         // Before anything is read: what is made of bytes that are gone must not be remembered.
-        let faults = self.faults();
+        let seen = Seen { removals: self.removals(), faults: self.faults(), rules };
         let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         // These are read without the store.
@@ -163,7 +178,7 @@ impl Node {
         inline.try_for_each(|cid| self.check_block(cid))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(resolved.node.take());
-        let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), (faults, rules)));
+        let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), seen));
         Ok(Object { cid, facts, block, kind })
     }
 
@@ -197,6 +212,19 @@ impl Node {
     pub async fn revisit(&self, facts: Arc<PathFacts>) -> Result<Object> {
         let block = self.inner.served.require(&facts.target).await?;
         Ok(Object { cid: facts.target, kind: facts.kind.clone(), facts, block })
+    }
+
+    /// The file that a known path leads to, without a look at the store: one whose bytes are all below its root, as long as no
+    /// block has gone away since the root was read.
+    #[must_use]
+    pub fn known_file(&self, facts: &PathFacts) -> Option<FileContent> {
+        match &facts.kind {
+            ObjectKind::File(file) if facts.remainder.is_empty() && facts.removals == self.removals() => {
+                let is_below = file.0.inline.is_empty() && !file.0.children.is_empty();
+                is_below.then(|| file.clone())
+            }
+            _ => None,
+        }
     }
 
     /// The bytes of a span of a file. Only the blocks that it touches are read, a bounded way ahead of the consumer;
@@ -286,8 +314,11 @@ pub(crate) struct PathCache {
 #[derive(Debug, Clone)]
 struct ByBytes;
 
-/// Room for a content type that is found out later.
-const CONTENT_TYPE_BYTES: usize = 64;
+/// Room for a content type that is found out later, and what a front-end keeps.
+const FOUND_LATER_BYTES: usize = 512;
+
+/// What a front-end keeps beyond that for a large file: the head of its answers.
+const HEAD_BYTES: usize = 2_048;
 
 /// What the name of a sharded entry takes, about.
 const NAME_BYTES: usize = 32;
@@ -296,9 +327,10 @@ impl Weighter<String, Arc<PathFacts>> for ByBytes {
     fn weight(&self, text: &String, facts: &Arc<PathFacts>) -> u64 {
         let segments = facts.path.segments().iter().chain(&facts.remainder);
         let names: usize = segments.map(|segment| segment.len() + size_of::<String>()).sum();
-        let texts = text.len() + facts.cid.len() + facts.roots.len() + CONTENT_TYPE_BYTES;
+        let texts = text.len() + facts.cid.len() + facts.roots.len() + FOUND_LATER_BYTES;
         let links = match &facts.kind {
-            ObjectKind::File(file) => file.0.children.len() * size_of::<ipfrs_unixfs::Child>(),
+            ObjectKind::File(file) if file.0.children.is_empty() => 0,
+            ObjectKind::File(file) => HEAD_BYTES + file.0.children.len() * size_of::<ipfrs_unixfs::Child>(),
             ObjectKind::Directory(directory) => match directory.0.as_ref() {
                 UnixFsNode::Directory { entries, .. } => {
                     entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()

@@ -233,7 +233,8 @@ impl FileSlice {
             // `at + len` is within the map; `pages` has a byte for each of the `count <= PAGES_AT_ONCE` pages.
             let status =
                 unsafe { libc::mincore(self.file.map.as_ptr().add(at).cast_mut().cast(), len, pages.as_mut_ptr()) };
-            if status != 0 || pages[..count].iter().any(|page| page & 1 == 0) {
+            // Nearly always all are: looking at every one of them takes fewer instructions than stopping at the first that is not.
+            if status != 0 || pages[..count].iter().fold(1, |all, page| all & page) & 1 == 0 {
                 return false;
             }
             at += len;

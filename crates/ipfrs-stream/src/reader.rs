@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use futures::stream::{self, BoxStream, Stream, StreamExt};
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, Stream, StreamExt};
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{FileNode, Node, decode_async};
@@ -51,12 +52,29 @@ pub struct DagReader {
 
 /// Blocks that the store was asked for.
 struct Batch {
-    /// What they are; `None` for those that the store does not have.
-    nodes: BoxStream<'static, Result<Option<Node>>>,
+    nodes: Nodes,
     /// How many have not arrived.
     left: usize,
     /// When they were asked for, where one of them may be worth keeping.
     asked: Option<Moment>,
+}
+
+/// What blocks that the store was asked for are; `None` for those that it does not have.
+enum Nodes {
+    One(BoxFuture<'static, Result<Option<Node>>>),
+    Many(BoxStream<'static, Result<Option<Node>>>),
+}
+
+impl Nodes {
+    /// The next one. Not to be asked for more than there are.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Node>>> {
+        match self {
+            Self::One(node) => node.as_mut().poll(cx),
+            Self::Many(nodes) => nodes.poll_next_unpin(cx).map(|item| {
+                item.unwrap_or_else(|| Err(Error::internal("the store left out a block that it was asked for")))
+            }),
+        }
+    }
 }
 
 impl DagReader {
@@ -109,13 +127,13 @@ impl DagReader {
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.walk.is_some() {
             if let Some(batch) = &mut self.batch {
-                let item = ready!(batch.nodes.poll_next_unpin(cx));
+                let item = ready!(batch.nodes.poll_next(cx));
                 batch.left -= 1;
                 let asked = batch.asked;
                 if batch.left == 0 {
                     self.batch = None;
                 }
-                let accepted = self.accept(item, asked);
+                let accepted = item.and_then(|node| self.accept(node, asked));
                 self.note(accepted);
                 continue;
             }
@@ -172,20 +190,19 @@ impl DagReader {
         let asked = self.nodes.as_ref().map(|nodes| nodes.now());
         let nodes = if let [cid] = *run {
             let store = self.store.clone();
-            stream::once(async move { decoded(cid, store.get(&cid).await?).await }).boxed()
+            Nodes::One(Box::pin(async move { decoded(cid, store.get(&cid).await?).await }))
         } else {
             let nodes = self.store.get_many(run).then(|item| async {
                 let (cid, block) = item?;
                 decoded(cid, block).await
             });
-            nodes.boxed()
+            Nodes::Many(nodes.boxed())
         };
         self.batch = Some(Batch { nodes, left, asked });
     }
 
     /// Takes a block that was asked for.
-    fn accept(&mut self, item: Option<Result<Option<Node>>>, asked: Option<Moment>) -> Result<()> {
-        let node = item.unwrap_or_else(|| Err(Error::internal("the store left out a block that it was asked for")))?;
+    fn accept(&mut self, node: Option<Node>, asked: Option<Moment>) -> Result<()> {
         let Some(walk) = &self.walk else { return Ok(()) };
         let Some(Node::File(node)) = node else { return Err(walk.refusal(node.is_some())) };
         let cid = if node.children.is_empty() { None } else { walk.expected().copied() };

@@ -124,7 +124,18 @@ const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
 /// Outside of a Tokio runtime, for a large node.
 pub async fn decode_async(cid: Cid, data: Bytes) -> Result<Node> {
     let structure = data.len() - content_len(&cid, &data);
-    in_turns(structure, cid, move || decode(&cid, &data)).await
+    if structure > MAX_INLINE_DECODE_BYTES {
+        return Box::pin(in_turns(structure, cid, move || decode(&cid, &data))).await;
+    }
+    take_turns(structure).await;
+    decode(&cid, &data)
+}
+
+/// Uses up the budget of a task that is about to read `structure` bytes of a block.
+async fn take_turns(structure: usize) {
+    for _ in 0..=structure / BYTES_PER_TURN {
+        consume_budget().await;
+    }
 }
 
 /// Does the `work` of reading `structure` bytes of block `cid`, content aside, without keeping other tasks waiting.
@@ -137,9 +148,7 @@ pub(crate) async fn in_turns<T: Send + 'static>(
         let decoding = AbortOnDropHandle::new(tokio::task::spawn_blocking(work));
         return decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?;
     }
-    for _ in 0..=structure / BYTES_PER_TURN {
-        consume_budget().await;
-    }
+    take_turns(structure).await;
     work()
 }
 

@@ -1,10 +1,11 @@
 //! Ranges (RFC 9110, section 14), byte for byte over the borders of blocks.
 
 use bytes::Bytes;
-use reqwest::{Method, Response};
+use reqwest::{Method, Response, StatusCode};
 
 use crate::content::{self, assert_same};
-use crate::harness::{TestGateway, header};
+use crate::harness::{TestGateway, hash_of, header};
+use crate::multipart::Form;
 
 /// Chunk size of the default profile.
 const CHUNK: usize = 262_144;
@@ -207,5 +208,113 @@ async fn raw_blocks_and_index_pages_have_ranges_too() {
         let response = ranged(&gateway, &path, "bytes=1-3").await;
         assert_eq!(response.status(), 206, "{path}");
         assert_eq!(response.bytes().await.unwrap(), content[1..4]);
+    }
+}
+
+/// The head of an answer, but for what differs each time.
+fn head(response: &Response) -> Vec<(String, String)> {
+    let lines = response.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+    lines.filter(|(name, _)| name != "x-request-id" && name != "date").collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_of_a_path_changes_nothing_about_the_next_range_of_it() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(SIZE);
+    for (file, content_type) in [("page.css", "text/css; charset=utf-8"), ("data", "application/octet-stream")] {
+        let form = Form::new().file(&format!("d/{file}"), &content);
+        let directory = hash_of(gateway.add_form("", form).await.last().unwrap());
+        let path = format!("/ipfs/{directory}/{file}");
+        let with = |headers: &[(&'static str, &str)]| {
+            let request = gateway.request(Method::GET, &path).header("range", "bytes=5-300000");
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send()
+        };
+        let first = with(&[]).await.unwrap();
+        let tag = header(&first, "etag").to_owned();
+        assert_eq!(header(&first, "content-type"), content_type);
+        let expected = head(&first);
+        for _ in 0..2 {
+            let again = with(&[]).await.unwrap();
+            assert_eq!((again.status(), head(&again)), (StatusCode::PARTIAL_CONTENT, expected.clone()));
+            assert_same(&again.bytes().await.unwrap(), &content[5..300_001], "the same part");
+        }
+        let other = gateway.request(Method::GET, &path).header("range", "bytes=-7").send().await.unwrap();
+        assert_eq!(header(&other, "content-range"), format!("bytes {}-{}/{SIZE}", SIZE - 7, SIZE - 1));
+        assert_eq!(header(&other, "content-length"), "7");
+        assert_same(&other.bytes().await.unwrap(), &content[SIZE - 7..], "another part");
+        for (name, value, status) in [
+            ("if-none-match", tag.as_str(), 304),
+            ("if-match", "\"another\"", 412),
+            ("if-range", "\"another\"", 200),
+            ("if-range", tag.as_str(), 206),
+            ("accept", "application/vnd.ipld.raw", 206),
+            ("accept", "application/vnd.ipld.car", 200),
+        ] {
+            assert_eq!(with(&[(name, value)]).await.unwrap().status(), status, "{name}: {value}");
+        }
+        let raw = gateway.request(Method::GET, &format!("{path}?format=raw")).header("range", "bytes=0-1");
+        assert_eq!(header(&raw.send().await.unwrap(), "content-type"), "application/vnd.ipld.raw");
+        for range in ["bytes=9999999-", "bytes=x", "bytes=0-1,5-6"] {
+            let response = gateway.request(Method::GET, &path).header("range", range).send().await.unwrap();
+            let status = if range == "bytes=9999999-" {
+                416
+            } else if range == "bytes=x" {
+                200
+            } else {
+                206
+            };
+            assert_eq!(response.status(), status, "{range}");
+        }
+        let whole = gateway.request(Method::HEAD, &path).header("range", "bytes=5-300000").send().await.unwrap();
+        assert_eq!(head(&whole), expected, "HEAD says what GET does");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_is_gone_as_soon_as_a_block_on_the_way_to_it_is() {
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(40_000);
+    // Two levels of nodes between the root and leaves of a kilobyte.
+    let cid = gateway.add("chunker=size-1000&max-file-links=4&pin=false", content.clone()).await;
+    let mut way = vec![cid.clone()];
+    while let Some(link) = gateway.rpc_json(&format!("dag/get?arg={}", way.last().unwrap())).await["Links"].get(0) {
+        way.push(link["Hash"]["/"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(way.len(), 4, "{way:?}");
+    for gone in way.iter().rev() {
+        for _ in 0..2 {
+            let part = ranged(&gateway, &cid, "bytes=10-19").await;
+            assert_same(&part.bytes().await.unwrap(), &content[10..20], "before");
+        }
+        let block = gateway.rpc_bytes(&format!("block/get?arg={gone}")).await;
+        gateway.rpc_json(&format!("block/rm?arg={gone}")).await;
+        let answer = ranged(&gateway, &cid, "bytes=10-19").await;
+        assert_eq!(answer.status(), 404);
+        let text = answer.text().await.unwrap();
+        assert!(text.contains(gone), "{text}");
+        gateway.put_block("format=v0", block).await;
+    }
+    assert!(gateway.metric("ipfrs_cache_hits_total{cache=\"node\"}").await >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_type_of_a_file_whose_beginning_was_missing_is_found_when_it_is_there() {
+    let whole = TestGateway::start().await;
+    let gateway = TestGateway::start().await;
+    let text = Bytes::from("a line of text\n".repeat(40_000));
+    let cid = whole.add("", text.clone()).await;
+    let root = whole.rpc_bytes(&format!("block/get?arg={cid}")).await;
+    gateway.put_block("format=v0", root).await;
+    gateway.add("", text.slice(CHUNK..2 * CHUNK)).await;
+    let range = format!("bytes={CHUNK}-{}", CHUNK + 9);
+    for _ in 0..2 {
+        let part = ranged(&gateway, &cid, &range).await;
+        assert_eq!((part.status().as_u16(), header(&part, "content-type")), (206, "application/octet-stream"));
+    }
+    gateway.add("", text.slice(..CHUNK)).await;
+    for _ in 0..3 {
+        let part = ranged(&gateway, &cid, &range).await;
+        assert_eq!(header(&part, "content-type"), "text/plain; charset=utf-8");
+        assert_eq!(header(&part, "vary"), "Accept, Accept-Encoding");
     }
 }

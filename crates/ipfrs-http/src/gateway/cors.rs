@@ -16,8 +16,11 @@ const EXPOSE_HEADERS: HeaderValue = HeaderValue::from_static(
     "Content-Length, Content-Range, Ipfs-Uri, X-Chunked-Output, X-Ipfs-Path, X-Ipfs-Roots, X-Stream-Output",
 );
 
-/// Adds the headers to an answer. Without credentials: content is the same for everybody.
+/// Adds the headers to an answer, if they are not there. Without credentials: content is the same for everybody.
 pub(crate) fn add(headers: &mut HeaderMap) {
+    if headers.contains_key(ACCESS_CONTROL_EXPOSE_HEADERS) {
+        return;
+    }
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(ALLOW));
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, ALLOW_HEADERS);

@@ -13,9 +13,11 @@ pub(crate) mod error_page;
 pub(crate) mod hosted;
 pub(crate) mod hosts;
 pub(crate) mod ipns_record;
+mod known;
 mod listing;
 mod name;
 pub(crate) mod page;
+mod part;
 pub(crate) mod path;
 pub(crate) mod payload;
 mod preview;
@@ -46,7 +48,7 @@ use crate::router::AppState;
 use crate::{limits, metrics};
 use answer::Answer;
 use codec::Codec;
-use name::{Freshness, Located};
+use name::{Freshness, Located, Target};
 use payload::Payload;
 use request::{Format, GatewayRequest, Wanted};
 use site::Site;
@@ -107,6 +109,7 @@ async fn answer(state: AppState, site: &Site, request: Request) -> Response {
     }
 }
 
+// What few requests need is in boxes of its own: a future is moved about with the room for all that it may come to wait for.
 async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response> {
     let removals = state.node.removals();
     let content_path = site.content_path(parts.uri.path());
@@ -122,19 +125,35 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
         return Ok(not_acceptable(trustless::OFFER));
     }
     if wanted.format == Format::IpnsRecord {
-        return ipns_record::respond(state, parts, &content_path, &wanted).await;
+        return Box::pin(ipns_record::respond(state, parts, &content_path, &wanted)).await;
     }
-    let mut target = match name::locate(state, site, &content_path, parts.uri.query()).await? {
+    let target = match name::locate(state, site, &content_path, parts.uri.query()).await? {
         Located::At(target) => target,
         Located::Moved(response) => return Ok(response),
     };
+    if let Some(facts) = target.known.as_ref().filter(|_| target.freshness == Freshness::Immutable)
+        && let Some(answer) = part::again(state, parts, wanted.format, &content_path, facts).await?
+    {
+        return Ok(answer);
+    }
     let request = GatewayRequest::new(site, parts, &content_path, wanted, &target);
     if request.format == Format::Car {
-        return car::respond(state, &request, &parts.headers).await;
+        return Box::pin(car::respond(state, &request, &parts.headers)).await;
     }
-    let object = match target.known.take() {
+    Box::pin(resolved(state, parts, request, target, removals)).await
+}
+
+/// What a path leads to, in the form that was asked for. `removals` is [`ipfrs_node::Node::removals`] before anything was read.
+async fn resolved(
+    state: &AppState,
+    parts: &Parts,
+    request: GatewayRequest<'_>,
+    target: Target<'_>,
+    removals: u64,
+) -> Result<Response> {
+    let object = match target.known {
         Some(facts) => state.node.revisit(facts).await?,
-        None => match state.node.resolve(request.path.clone()).await {
+        None => match Box::pin(state.node.resolve(request.path.clone())).await {
             Ok(object) => {
                 let object = object.whole()?;
                 state.node.remember(&target.key, &object.facts);
@@ -147,23 +166,26 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
     match (request.format, stored) {
         (Format::Raw, _) => return raw(state, &request, &parts.headers, object).await,
         (Format::Tar, _) if !matches!(object.kind, ObjectKind::Other) => {
-            return tar::archive(state, &request, &parts.headers, object).await;
+            return Box::pin(tar::archive(state, &request, &parts.headers, object)).await;
         }
         (Format::Codec(asked), Some(stored)) if asked.is_that_of(stored) => {
-            return codec::block(state, &request, &parts.headers, object, asked).await;
+            return Box::pin(codec::block(state, &request, &parts.headers, object, asked)).await;
         }
         (Format::Deserialised, _) => {}
         (asked, None) if asked.gives_files() && matches!(object.kind, ObjectKind::File(_)) => {}
         _ if request.is_negotiated && request::accepts_pages(&parts.headers) => {}
         (asked, _) => return Ok(not_acceptable(&codec::mismatch(asked.name(), &object))),
     }
-    let body = match &object.kind {
-        ObjectKind::File(file) if request.is_plain() => file.inline(),
+    let plain = match &object.kind {
+        ObjectKind::File(file) if request.is_plain() => Some((file.clone(), object.facts.clone())),
         _ => None,
     };
     let answer = shown(state, &request, &parts.headers, object).await?;
-    if let Some(body) = body {
-        state.ready.keep(&state.compression, parts, &content_path, &answer, body, removals);
+    if let Some((file, facts)) = plain {
+        match file.inline() {
+            Some(body) => state.ready.keep(&state.compression, parts, &target.key, &answer, body, removals),
+            None => part::keep(state, parts, request.format, &target.key, &facts, &answer, file.size()),
+        }
     }
     Ok(answer)
 }
@@ -185,13 +207,13 @@ async fn shown(
             answer.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
             answer.payload(state, headers, Payload::Bytes(target.clone())).await
         }
-        ObjectKind::Directory(_) => directory(state, request, headers, object).await,
+        ObjectKind::Directory(_) => Box::pin(directory(state, request, headers, object)).await,
         ObjectKind::Other if preview::is_wanted(request, headers, &object) => {
-            preview::page(state, request, headers, object).await
+            Box::pin(preview::page(state, request, headers, object)).await
         }
         ObjectKind::Other => match Codec::of(&object.cid) {
-            Some(stored) => codec::block(state, request, headers, object, stored).await,
-            None => Err(object.not_unixfs("ask for its block with ?format=raw").await),
+            Some(stored) => Box::pin(codec::block(state, request, headers, object, stored)).await,
+            None => Err(Box::pin(object.not_unixfs("ask for its block with ?format=raw")).await),
         },
     }
 }
@@ -201,7 +223,7 @@ async fn raw(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap
     let mut answer = Answer::new(state, request, &object, etag(&object, ".raw"));
     answer.set(CONTENT_TYPE, HeaderValue::from_static("application/vnd.ipld.raw"));
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let name = request.filename.clone().unwrap_or_else(|| format!("{}.bin", object.cid));
+    let name = request.filename.clone().unwrap_or_else(|| [&object.facts.cid, ".bin"].concat());
     answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
     answer.locate(request);
     answer.payload(state, headers, Payload::Bytes(object.block)).await
@@ -235,7 +257,7 @@ async fn content_type_of(state: &AppState, object: &Object, file: &Payload, name
     match (name.and_then(content_type::by_name), object.facts.content_type.get()) {
         (Some(by_name), _) => by_name,
         (None, Some(known)) => header_text(known),
-        (None, None) => sniffed(state, object, file).await,
+        (None, None) => Box::pin(sniffed(state, object, file)).await,
     }
 }
 
@@ -294,5 +316,5 @@ fn redirect_to_slash(state: &AppState, request: &GatewayRequest<'_>) -> Response
 }
 
 fn etag(object: &Object, suffix: &str) -> String {
-    format!("\"{}{suffix}\"", object.facts.cid)
+    ["\"", &object.facts.cid, suffix, "\""].concat()
 }

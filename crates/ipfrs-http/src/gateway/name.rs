@@ -98,7 +98,7 @@ pub(super) async fn locate<'a>(
         return Ok(Located::Moved((StatusCode::FOUND, [(LOCATION, location)]).into_response()));
     }
     let names = names(content_path, below)?;
-    let resolved = state.node.resolve_name(&root).await?;
+    let resolved = Box::pin(state.node.resolve_name(&root)).await?;
     let start = &resolved.path;
     let root_segments = start.segments().len();
     state.node.check_name(&root, &names)?;

@@ -77,7 +77,10 @@ impl Payload {
                 headers.insert(CONTENT_TYPE, multipart.content_type());
                 let too_long = || Error::too_large("these ranges have more than 2^64 bytes together: ask for fewer");
                 let length = multipart.length().ok_or_else(too_long)?;
-                let body = if is_head { Body::empty() } else { self.multipart(node, multipart, length).await? };
+                let body = match is_head {
+                    true => Body::empty(),
+                    false => Box::pin(self.multipart(node, multipart, length)).await?,
+                };
                 (StatusCode::PARTIAL_CONTENT, length, body)
             }
         };
@@ -96,16 +99,16 @@ impl Payload {
                 Ok(Body::from(bytes))
             }
             (None, Self::File(file)) => {
-                let pieces = begun(node.read(&file, span).boxed()).await?;
-                Ok(Sized::body(pieces, span.len))
+                let mut pieces = node.read(&file, span);
+                match pieces.next().await.transpose()? {
+                    Some(whole) if whole.len() as u64 == span.len => Ok(Body::from(whole)),
+                    first => {
+                        let pieces = stream::iter(first.map(Ok)).chain(pieces);
+                        Ok(Sized::body(begun(pieces).await?, span.len))
+                    }
+                }
             }
-            (None, Self::Tensors(tensors)) => {
-                // Up to the first piece that is read. No more: what is gathered may be little from each of many blocks.
-                let first = 1 + usize::from(tensors.has_head());
-                let mut pieces = node.read_tensors(&tensors, span).boxed();
-                let first: Vec<_> = pieces.by_ref().take(first).try_collect().await?;
-                Ok(Sized::body(stream::iter(first).map(Ok).chain(pieces), span.len))
-            }
+            (None, Self::Tensors(tensors)) => Box::pin(tensors_body(node, tensors, span)).await,
             (None, Self::Bytes(_)) => Ok(Body::empty()),
         }
     }
@@ -146,6 +149,15 @@ impl Payload {
     }
 }
 
+/// The body with a span of tensors.
+async fn tensors_body(node: &Node, tensors: TensorContent, span: Span) -> Result<Body> {
+    // Up to the first piece that is read. No more: what is gathered may be little from each of many blocks.
+    let first = 1 + usize::from(tensors.has_head());
+    let mut pieces = node.read_tensors(&tensors, span).boxed();
+    let first: Vec<_> = pieces.by_ref().take(first).try_collect().await?;
+    Ok(Sized::body(stream::iter(first).map(Ok).chain(pieces), span.len))
+}
+
 fn once(bytes: Bytes) -> impl Stream<Item = Result<Bytes>> + Send {
     stream::once(std::future::ready(Ok(bytes)))
 }
@@ -157,12 +169,18 @@ fn status_of(ranges: &Ranges) -> StatusCode {
 /// The span of an answer in one piece; `Content-Range` says which it is.
 fn one_span(ranges: &Ranges, size: u64, headers: &mut HeaderMap) -> Span {
     let Ranges::One(span) = *ranges else { return Span { start: 0, len: size } };
-    headers.insert(CONTENT_RANGE, header_text(&content_range(span, size)));
+    headers.insert(CONTENT_RANGE, content_range(span, size));
     span
 }
 
-fn content_range(span: Span, size: u64) -> String {
-    format!("bytes {}-{}/{size}", span.start, span.start + span.len - 1)
+/// `Content-Range` of a part.
+pub(super) fn content_range(span: Span, size: u64) -> HeaderValue {
+    header_text(&range_text(span, size))
+}
+
+fn range_text(span: Span, size: u64) -> String {
+    let [first, last, size] = [span.start, span.start + span.len - 1, size].map(|number| number.to_string());
+    ["bytes ", &first, "-", &last, "/", &size].concat()
 }
 
 /// A `multipart/byteranges` body (RFC 9110, 14.6). Its boundary is another one each time: content that holds it cannot
@@ -179,7 +197,7 @@ impl Multipart {
         let boundary = format!("{:016x}{:016x}", random(), random());
         let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("application/octet-stream");
         let head = |span: &Span| {
-            let range = content_range(*span, size);
+            let range = range_text(*span, size);
             format!("\r\n--{boundary}\r\nContent-Type: {content_type}\r\nContent-Range: {range}\r\n\r\n")
         };
         let parts = spans.iter().map(|span| (Bytes::from(head(span)), *span)).collect();

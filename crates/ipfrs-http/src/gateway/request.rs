@@ -14,6 +14,7 @@ use super::address::Address;
 use super::car;
 use super::codec::Codec;
 use super::ipns_record;
+use super::known;
 use super::name::{Freshness, Target};
 use super::path::parts;
 use super::site::{Links, Site};
@@ -140,13 +141,16 @@ impl<'a> GatewayRequest<'a> {
         target: &Target<'_>,
     ) -> Self {
         let raw_path = parts.uri.path();
+        // A name is another path than what it leads to.
+        let facts = target.known.as_ref().filter(|_| target.freshness == Freshness::Immutable);
+        let known = facts.and_then(|facts| known::of(facts, content_path));
         Self {
             site,
             path: target.path.clone(),
             root_segments: target.root_segments,
             freshness: target.freshness,
             content_path: normalised(content_path),
-            address: Address::of(content_path),
+            address: known.map_or_else(|| Address::of(content_path), |known| known.address.clone()),
             raw_path: normalised(raw_path),
             query: parts.uri.query(),
             ends_with_slash: raw_path.ends_with('/'),

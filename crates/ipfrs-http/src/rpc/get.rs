@@ -33,8 +33,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let takes_trailers = args.takes_trailers;
     if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
         let place = state.compression.place()?;
-        let content = begun(state.node.read(file, Span::whole(file.size())).boxed()).await?;
-        let compressed = gzipped(content, level, place, state.compression.turns());
+        let content = begun(state.node.read(file, Span::whole(file.size()))).await?;
+        let compressed = gzipped(content.boxed(), level, place, state.compression.turns());
         return Ok(output::stream_of("application/gzip", compressed, None, takes_trailers));
     }
     let place = level.map(|_| state.compression.place()).transpose()?;
@@ -42,7 +42,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let pieces = begun(gathered(archive.pieces).boxed()).await?;
     Ok(match level.zip(place) {
         Some((level, place)) => {
-            let compressed = gzipped(pieces, level, place, state.compression.turns());
+            let compressed = gzipped(pieces.boxed(), level, place, state.compression.turns());
             output::stream_of("application/gzip", compressed, None, takes_trailers)
         }
         None => output::stream_of("application/x-tar", pieces, archive.length, takes_trailers),

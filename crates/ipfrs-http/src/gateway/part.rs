@@ -1,0 +1,80 @@
+//! Parts of files that were asked for before: what players, resumed downloads and readers of archives ask for, again and again.
+//!
+//! Reading the path, asking the store for the root and making the headers cost more than to find the part. The head is the same
+//! for every part but for the range: it is kept with what the Node knows of the path, and counts as long as that does.
+
+use axum::response::Response;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use ipfrs_core::Result;
+use ipfrs_node::PathFacts;
+
+use super::payload::{Payload, content_range};
+use super::range::{self, Ranges};
+use super::request::{Format, SERVICE_WORKER};
+use super::{content_type, cors, known};
+use crate::router::AppState;
+
+/// Headers that may decide about more than which part is sent.
+const DECIDING: [HeaderName; 4] = [IF_MATCH, IF_NONE_MATCH, IF_RANGE, SERVICE_WORKER];
+
+/// The answer to a request for a part of a file whose path is known, where the last one to such a request is kept.
+///
+/// # Errors
+/// What reading the beginning of the part fails with.
+pub(super) async fn again(
+    state: &AppState,
+    parts: &Parts,
+    format: Format,
+    content_path: &str,
+    facts: &PathFacts,
+) -> Result<Option<Response>> {
+    let Some(asked) = asked(parts, format) else { return Ok(None) };
+    let head = known::of(facts, content_path).and_then(|known| known.part_head.get());
+    let (Some(head), Some(file)) = (head, state.node.known_file(facts)) else { return Ok(None) };
+    let size = file.size();
+    let Ranges::One(span) = range::parse(Some(asked), size, state.config.max_ranges) else { return Ok(None) };
+    let mut response = Response::new(Payload::File(file).body(&state.node, span).await?);
+    *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    let headers = response.headers_mut();
+    *headers = head.clone();
+    headers.insert(CONTENT_RANGE, content_range(span, size));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(span.len));
+    Ok(Some(response))
+}
+
+/// Keeps the head of an answer that only the path decides, if it is one with a part of its file of `size` bytes.
+pub(super) fn keep(
+    state: &AppState,
+    parts: &Parts,
+    format: Format,
+    content_path: &str,
+    facts: &PathFacts,
+    answer: &Response,
+    size: u64,
+) {
+    let is_part = answer.status() == StatusCode::PARTIAL_CONTENT && answer.headers().contains_key(CONTENT_RANGE);
+    // Where neither the name nor the content told the type, for want of its beginning, that may be there next time.
+    let by_name = || facts.path.segments().last().and_then(|name| content_type::by_name(name));
+    let has_type = facts.content_type.get().is_some() || by_name().is_some();
+    if !is_part || !has_type || asked(parts, format).is_none() {
+        return;
+    }
+    let Some(known) = known::of(facts, content_path) else { return };
+    known.part_head.get_or_init(|| {
+        let mut headers = answer.headers().clone();
+        cors::add(&mut headers);
+        state.compression.varies(&mut headers, size);
+        headers
+    });
+}
+
+/// The range that a request asks for, where nothing else in it decides what is answered.
+fn asked(parts: &Parts, format: Format) -> Option<&HeaderValue> {
+    let is_plain = parts.method == Method::GET
+        && parts.uri.query().is_none()
+        && format == Format::Deserialised
+        && !parts.headers.keys().any(|name| DECIDING.contains(name));
+    if is_plain { parts.headers.get(RANGE) } else { None }
+}
