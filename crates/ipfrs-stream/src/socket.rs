@@ -127,11 +127,16 @@ impl Socket {
     #[must_use]
     pub fn with_unread(mut self, bytes: Bytes) -> Self {
         self.unread(bytes);
+        self.is_http2 = None;
         self
     }
 
     /// Takes back `bytes`, which were the last that were read, and are read again.
     pub fn unread(&mut self, bytes: Bytes) {
+        // What is left of a buffer that was read to its end would keep the whole of it.
+        if bytes.is_empty() {
+            return;
+        }
         // Whoever had them may itself have begun with bytes like these, and not have taken all of them.
         self.unread = if self.unread.is_empty() { bytes } else { [&*bytes, &*self.unread].concat().into() };
         self.is_http2 = None;
