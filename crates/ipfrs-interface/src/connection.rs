@@ -81,6 +81,7 @@ pub(crate) struct Connections {
     drain: Drain,
     header_timeout: Duration,
     write_timeout: Duration,
+    busy_poll: Duration,
 }
 
 /// A connection that is open: counted, and in its slot, until this is dropped, however it ends.
@@ -113,6 +114,7 @@ impl Connections {
             drain: Drain::default(),
             header_timeout: config.header_timeout(),
             write_timeout: config.write_timeout(),
+            busy_poll: config.busy_poll(),
         })
     }
 
@@ -162,7 +164,7 @@ impl Connections {
         let cut = pin!(self.drain.cut.cancelled());
         let silence = pin!(sleep(self.header_timeout));
         let mut ends = Ends::new(&self.drain, started, cut, silence, self.header_timeout);
-        let mut parked = Parked::new(front_end, peer);
+        let mut parked = Parked::new(front_end, peer, self.busy_poll);
         loop {
             let is_http2 = match poll_fn(|cx| poll_parked(&mut parked, &mut socket, &mut ends, cx)).await {
                 Ok(Woken::Asks { is_http2 }) => is_http2,

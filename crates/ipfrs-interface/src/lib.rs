@@ -6,6 +6,7 @@
 //!
 //! `RUST_LOG=ipfrs_interface=debug` shows every request.
 
+mod busy_poll;
 mod config;
 mod connection;
 mod ends;

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
@@ -15,6 +16,7 @@ use ipfrs_stream::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::busy_poll;
 use crate::connection::FrontEnd;
 use crate::head::Get;
 use crate::request_log;
@@ -64,6 +66,10 @@ pub(crate) struct Parked<F> {
     unsent: Option<Box<Unsent>>,
     /// Since when nothing was asked, or was being sent.
     since: Instant,
+    /// Whether there was an answer since the socket was last waited for.
+    has_answered: bool,
+    /// How long the next request is looked for before it is waited for.
+    busy_poll: Duration,
 }
 
 /// The rest of an answer.
@@ -74,14 +80,16 @@ struct Unsent {
 
 impl<F: FrontEnd> Parked<F> {
     /// A connection from `peer` on which nothing was said yet.
-    pub(crate) fn new(front_end: F, peer: IpAddr) -> Self {
-        Self { front_end, peer, is_new: true, held: Bytes::new(), unsent: None, since: Instant::now() }
+    pub(crate) fn new(front_end: F, peer: IpAddr, busy_poll: Duration) -> Self {
+        let (is_new, held, unsent, since) = (true, Bytes::new(), None, Instant::now());
+        Self { front_end, peer, is_new, held, unsent, since, has_answered: false, busy_poll }
     }
 
     /// Begins to wait for a request now. `is_new`: what comes has its own version of HTTP.
     pub(crate) fn park(&mut self, is_new: bool) {
         self.is_new = is_new;
         self.since = Instant::now();
+        self.has_answered = true;
     }
 
     /// What answers the requests, and the address of whoever sends them.
@@ -111,9 +119,21 @@ impl<F: FrontEnd> Parked<F> {
                 self.since = Instant::now();
             }
             let woken = DESK.with_borrow_mut(|desk| self.poll_requests(socket, desk, cx));
-            if let Some(woken) = ready!(woken)? {
-                return Poll::Ready(Ok(woken));
+            match woken? {
+                Poll::Ready(Some(woken)) => return Poll::Ready(Ok(woken)),
+                Poll::Ready(None) => {}
+                Poll::Pending => {
+                    self.look(socket);
+                    return Poll::Pending;
+                }
             }
+        }
+    }
+
+    /// Looks for the next request, if the last one was answered just now. What comes is told by the system, as ever.
+    fn look(&mut self, socket: &Socket) {
+        if std::mem::take(&mut self.has_answered) && !self.busy_poll.is_zero() {
+            busy_poll::look(std::ptr::from_ref(self).addr(), self.busy_poll, || socket.has_arrived());
         }
     }
 
@@ -150,6 +170,7 @@ impl<F: FrontEnd> Parked<F> {
             rest = &rest[get.len..];
             self.is_new = false;
             self.since = answer.start.into();
+            self.has_answered = true;
             self.unsent = sent(socket, cx, &desk.head, answer)?;
         }
         let is_all = rest.is_empty();

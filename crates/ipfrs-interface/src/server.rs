@@ -27,6 +27,9 @@ pub struct ServerConfig {
     pub header_timeout_seconds: u64,
     /// Seconds that a client may take nothing of an answer before it is given up.
     pub write_timeout_seconds: u64,
+    /// Most microseconds that a worker looks for the next request of a client that asks again at once, instead of sleeping; 0:
+    /// none.
+    pub busy_poll_microseconds: u64,
     /// Seconds that running transfers have to end after a request to stop.
     pub shutdown_grace_seconds: u64,
 }
@@ -42,6 +45,7 @@ impl Default for ServerConfig {
             max_header_bytes: 64 * 1024,
             header_timeout_seconds: 30,
             write_timeout_seconds: 60,
+            busy_poll_microseconds: 50,
             shutdown_grace_seconds: 30,
         }
     }
@@ -64,6 +68,8 @@ impl ServerConfig {
         in_range("server.max_header_bytes", self.max_header_bytes as u64, 8 * 1024, 1024 * 1024)?;
         in_range("server.header_timeout_seconds", self.header_timeout_seconds, 1, 3_600)?;
         in_range("server.write_timeout_seconds", self.write_timeout_seconds, 1, 86_400)?;
+        // All other connections of the worker wait meanwhile.
+        in_range("server.busy_poll_microseconds", self.busy_poll_microseconds, 0, 1_000)?;
         in_range("server.shutdown_grace_seconds", self.shutdown_grace_seconds, 0, 86_400)
     }
 
@@ -81,6 +87,11 @@ impl ServerConfig {
     /// [`write_timeout_seconds`](Self::write_timeout_seconds) as a duration.
     pub(crate) fn write_timeout(&self) -> Duration {
         Duration::from_secs(self.write_timeout_seconds)
+    }
+
+    /// [`busy_poll_microseconds`](Self::busy_poll_microseconds) as a duration.
+    pub(crate) fn busy_poll(&self) -> Duration {
+        Duration::from_micros(self.busy_poll_microseconds)
     }
 
     /// [`shutdown_grace_seconds`](Self::shutdown_grace_seconds) as a duration.

@@ -106,6 +106,15 @@ impl Socket {
         self.traffic.clone()
     }
 
+    /// Whether there is something to read, the end of the connection included. Asks the kernel, and does not wait.
+    #[must_use]
+    pub fn has_arrived(&self) -> bool {
+        use rustix::net::RecvFlags;
+
+        let seen = rustix::net::recv(&self.stream, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        seen != Err(rustix::io::Errno::WOULDBLOCK)
+    }
+
     /// Gives the peer up when it has taken nothing of what was sent to it for `longest`: reads and writes then fail with
     /// [`io::ErrorKind::TimedOut`]. The kernel keeps the time (`TCP_USER_TIMEOUT`, tcp(7)), since it alone sees whether the
     /// peer takes what is in the socket's buffer. Systems other than Linux do not have it; of Linux before 5.11, a peer that
