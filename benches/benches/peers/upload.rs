@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use ipfrs_benches::{
     Bound, Client, GatewayProcess, Goal, Multipart, Profile, Series, Table, add_file, get, process::memory, random,
 };
+use rustix::fs::sync;
 
 use crate::figures::Measurement;
 use crate::site::Site;
@@ -39,6 +40,8 @@ impl Uploads {
     fn large(&mut self, site: &Site, client: &mut Client, is_first: bool) -> Result<()> {
         let megabytes = site.large_bytes() as f64 / 1e6;
         let mut file = site.large_file()?;
+        // What others have left for the disk to do must not go on beside this: of a file that was removed, telling the disk so.
+        sync();
         let start = Instant::now();
         let cid = add_file(client, Profile::DagPb, &mut file)?;
         self.large.push(megabytes / start.elapsed().as_secs_f64());
@@ -125,6 +128,7 @@ fn dd(from: &Path, to: &Path) -> Result<f64> {
     let mut command = Command::new("dd");
     command.arg(format!("if={}", from.display())).arg(format!("of={}", to.display()));
     command.args(["bs=1M", "conv=fdatasync", "status=none"]).stdin(Stdio::null());
+    sync();
     let start = Instant::now();
     let status = command.status().context("dd cannot be run")?;
     ensure!(status.success(), "dd failed: {status}");
