@@ -16,7 +16,7 @@ const ACCEPT_CAR: &str = "Accept: application/vnd.ipld.car\r\n";
 const CID_BYTES: usize = 36;
 /// Blocks are added in requests of about this size.
 const FORM_BYTES: usize = 32 * 1_024 * 1_024;
-/// The most bytes of blocks that the gateway puts into one JSON document, by default.
+/// The most bytes of blocks that are asked for in one JSON document: the harness has it in memory to check it.
 const MAX_JSON_BYTES: usize = 64 * 1_024 * 1_024;
 
 /// Blocks of one size in a gateway, with the requests that fetch them.

@@ -65,7 +65,15 @@ impl Report {
         };
         // Of those that are as common, the first.
         let usual = self.sections.iter().rev().max_by_key(alike).map_or("", |section| &section.circumstances);
-        let goals = Goal::table(self.sections.iter().flat_map(|section| &section.goals));
+        let goals: Vec<_> = self
+            .sections
+            .iter()
+            .flat_map(|section| {
+                let apart = if section.circumstances == usual { "" } else { " (measured apart)" };
+                section.goals.iter().map(move |goal| Goal { what: format!("{}{apart}", goal.what), ..goal.clone() })
+            })
+            .collect();
+        let goals = Goal::table(&goals);
         let goals = (!goals.rows.is_empty()).then(|| goals.markdown(None));
         let tables = self.sections.iter().flat_map(|section| {
             let note = (section.circumstances != usual).then(|| format!("Measured apart: {}", section.circumstances));

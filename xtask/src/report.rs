@@ -50,9 +50,9 @@ pub(crate) fn measure(asked: &[&str]) -> Result<()> {
             failed.push(name);
         }
     }
-    draw()?;
+    let drawn = draw();
     ensure!(failed.is_empty(), "failed, the whole or a part: {}", failed.join(", "));
-    Ok(())
+    drawn
 }
 
 fn run(name: &str, parts: Option<&str>) -> Result<()> {

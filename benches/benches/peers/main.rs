@@ -1,6 +1,6 @@
 //! The gateway beside other servers: `cargo bench --bench peers [-- --write docs/PERFORMANCE.md]`.
 //!
-//! Every server is a process of its own with one worker, serves the same bytes from the page cache over loopback, and is
+//! Every server is a process of its own with one worker (but where things are added), serves the same bytes from the page cache over loopback, and is
 //! measured by the same client, in turns: a disturbance of the machine hits all alike. docs/PERFORMANCE.md says what
 //! each figure means.
 mod batch;

@@ -105,7 +105,11 @@ mod tests {
         let seldom = looks(&mut last, 1, 100_000, false);
         let (before, after) = (seldom[seldom.len() - 2], seldom[seldom.len() - 1]);
         assert_eq!(after - before, PAUSES.1);
-        assert_eq!(looks(&mut last, 1, 2 * PAUSES.1, true).last(), Some(&(2 * PAUSES.1)), "it is not given up for good");
+        assert_eq!(
+            looks(&mut last, 1, 2 * PAUSES.1, true).last(),
+            Some(&(2 * PAUSES.1)),
+            "it is not given up for good"
+        );
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl Protocols {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
-            // A client may close its sending side and still read the answer, as `nc -N` and some proxies do.
+            // A client may close its sending side and still read the answer, as `nc -N` and some proxies do. It also keeps hyper
+            // from reading while it answers, which is how it is known when the connection is idle.
             .half_close(true)
             .header_read_timeout(config.header_timeout())
             .max_buf_size(config.max_header_bytes);
@@ -143,7 +144,12 @@ impl Protocols {
                 is_ending = true;
             }
         })
-        .await?;
+        .await;
+        let done = match done {
+            // Its client may still be taking the last answer from the kernel: it gets the ordinary end, and no reset.
+            Err(error) if error.is_timeout() => Done::Silent,
+            done => done?,
+        };
         // In the buffer is what hyper has read of the next request, or of what is in the tunnel.
         let parts = connection.into_parts();
         let socket = parts.io.into_inner().with_unread(parts.read_buf);

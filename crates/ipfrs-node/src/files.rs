@@ -186,8 +186,10 @@ impl Node {
     #[must_use]
     pub fn known(&self, text: &str) -> Option<Arc<PathFacts>> {
         let metrics = &self.inner.metrics;
-        let found = self.inner.paths.as_ref()?.get(text, self.removals());
-        let found = found.filter(|facts| (facts.faults, facts.rules) == (self.faults(), self.denylist_generation()));
+        let now = (self.removals(), self.faults(), self.denylist_generation());
+        let found = self.inner.paths.as_ref()?.get(text, now.0);
+        // Facts of before a removal may have been remembered after it.
+        let found = found.filter(|facts| (facts.removals, facts.faults, facts.rules) == now);
         if found.is_some() {
             metrics.path_hits.inc()
         } else {
@@ -327,7 +329,8 @@ impl Weighter<String, Arc<PathFacts>> for ByBytes {
     fn weight(&self, text: &String, facts: &Arc<PathFacts>) -> u64 {
         let segments = facts.path.segments().iter().chain(&facts.remainder);
         let names: usize = segments.map(|segment| segment.len() + size_of::<String>()).sum();
-        let texts = text.len() + facts.cid.len() + facts.roots.len() + FOUND_LATER_BYTES;
+        // Headers repeat the path, and list the roots again.
+        let texts = 3 * text.len() + facts.cid.len() + 2 * facts.roots.len() + FOUND_LATER_BYTES;
         let links = match &facts.kind {
             ObjectKind::File(file) if file.0.children.is_empty() => 0,
             ObjectKind::File(file) => HEAD_BYTES + file.0.children.len() * size_of::<ipfrs_unixfs::Child>(),

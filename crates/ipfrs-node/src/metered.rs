@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
 use std::sync::Arc;
 
@@ -66,13 +66,16 @@ impl BlockStore for Metered {
 
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
         let metrics = self.metrics.clone();
+        let mut unanswered = cids.len();
         let batches = self.patience.stream(self.inner.get_batches(cids).map(Ok).boxed());
         let counted = move |batch: Result<BlockBatch>| {
             let batch = batch.unwrap_or_else(|error| {
+                // Nothing follows it: it is the answer to all that are left.
                 let mut failed = BlockBatch::default();
-                failed.push(Err(error));
+                (0..unanswered).for_each(|_| failed.push(Err(Error::new(error.kind(), error.message()))));
                 failed
             });
+            unanswered = unanswered.saturating_sub(batch.len());
             let (mut retrieved, mut errors) = (0, 0);
             for index in 0..batch.len() {
                 match batch.section(index) {

@@ -81,7 +81,7 @@ fn a_full_disk_refuses_puts_whole_and_loses_nothing() {
 async fn child_whose_index_cannot_grow() {
     let Some(dir) = child_dir() else { return };
     let options = PackOptions { cache_enabled: false, pack_bytes: 64 * 1024, ..PackOptions::default() };
-    let store = PackStore::open(&dir, options).unwrap();
+    let store = PackStore::open(&dir, options.clone()).unwrap();
     // Packs stay below this, and what the index has in its manifest; a run of 2,500 blocks does not.
     limit_files_to(Some(100_000));
     let batch = |number: u32| (0..500).map(|n| block((number * 500 + n).to_le_bytes().to_vec())).collect();
@@ -89,6 +89,12 @@ async fn child_whose_index_cannot_grow() {
     assert!(stored.len() >= 2_500);
     assert_holds(&store, &stored).await;
     assert_lacks(&store, &refused).await;
+    // Nor does it keep the store from being opened again, for what is there.
+    store.close().await.unwrap_err();
+    let store = PackStore::open(&dir, options).unwrap();
+    assert_holds(&store, &stored).await;
+    let (more, refused) = fill(&store, |_| refused.clone()).await;
+    assert!(more.is_empty());
 
     limit_files_to(None);
     put_all(&store, &refused).await;

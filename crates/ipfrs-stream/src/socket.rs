@@ -39,7 +39,7 @@ const HELD_BYTES: usize = 64 * 1024;
 /// ([`Mappings::faults`]). Which of the bytes that are on their way are zeros nobody can tell, so every connection that was
 /// there breaks off instead of writing any more.
 ///
-/// Each push of a part of an answer wakes the peer up, so while more large slices follow at once the socket is corked (`TCP_CORK`, tcp(7)):
+/// Each push of a part of an answer wakes the peer up, so while more of a large answer follows at once the socket is corked (`TCP_CORK`, tcp(7)):
 /// the kernel sends full segments only. [`Traffic`] says whether more follows; where it does not, the next flush takes the cork
 /// out, and what is left goes out at once. HTTP/2 is never corked: its frames are small, and many answers share the socket.
 ///
@@ -64,6 +64,7 @@ pub struct Socket {
     bandwidth: Bandwidth,
     traffic: Traffic,
     /// Whether the kernel keeps back what fills no segment.
+    #[cfg(target_os = "linux")]
     is_corked: bool,
     /// What was read of the connection before, and not used.
     unread: Bytes,
@@ -91,6 +92,7 @@ impl Socket {
             mappings,
             bandwidth,
             traffic: Traffic::default(),
+            #[cfg(target_os = "linux")]
             is_corked: false,
             unread: Bytes::new(),
             held: Vec::new(),
@@ -151,16 +153,15 @@ impl Socket {
         self.is_http2 = None;
     }
 
-    /// Corks the socket when `slices` are large ones with more behind them.
+    /// Corks the socket when among `slices` is a large one, and more follows.
     #[cfg(target_os = "linux")]
     fn cork(&mut self, slices: &[IoSlice<'_>]) {
-        if self.is_corked || self.is_http2 == Some(true) {
+        if self.is_corked || self.is_http2 == Some(true) || !self.traffic.more_follows() {
             return;
         }
-        let mut large = slices.iter().filter(|slice| slice.len() >= CORK_MIN_BYTES);
-        let is_first_of_more = large.next().is_some() && (self.traffic.more_follows() || large.next().is_some());
+        let is_large = slices.iter().any(|slice| slice.len() >= CORK_MIN_BYTES);
         // Without it the answer costs more, and is the same.
-        self.is_corked = is_first_of_more && rustix::net::sockopt::set_tcp_cork(&self.stream, true).is_ok();
+        self.is_corked = is_large && rustix::net::sockopt::set_tcp_cork(&self.stream, true).is_ok();
     }
 
     /// Lets everything go that the kernel has.
@@ -313,11 +314,12 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         ready!(this.poll_held(cx))?;
-        this.is_sending = false;
+        let has_sent = std::mem::take(&mut this.is_sending);
         if this.linger.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
         }
-        if this.is_http2 == Some(true) {
+        // Where nothing was sent, nothing can be lost.
+        if this.is_http2 == Some(true) && (has_sent || this.linger.is_some()) {
             ready!(this.linger.get_or_insert_with(Linger::new).poll(&mut this.stream, cx));
         }
         Poll::Ready(Ok(()))

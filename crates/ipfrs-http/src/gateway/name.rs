@@ -105,7 +105,10 @@ pub(super) async fn locate<'a>(
     let path = ContentPath::new(*start.root(), [start.segments(), &names].concat())?;
     let key =
         path.segments().iter().fold(format!("/ipfs/{}", path.root()), |key, name| format!("{key}/{}", encode(name)));
-    // What a name leads to may have names that are only dots, which mean something else in the path of a request.
+    // What a name leads to may have names that are only dots, which mean something else in the path of a request: what is known
+    // of such a path is for names only.
+    let is_plain = path.segments().iter().all(|name| path::has_name(name));
+    let key = if is_plain { key } else { format!("name of {key}") };
     let known = state.node.known(&key).filter(|facts| *facts.path == path);
     let path = known.as_ref().map_or_else(|| Arc::new(path), |facts| facts.path.clone());
     Ok(Located::At(Target {

@@ -4,7 +4,7 @@
 //! for every part but for the range: it is kept with what the Node knows of the path, and counts as long as that does.
 
 use axum::response::Response;
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, IF_RANGE, RANGE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::Result;
@@ -14,6 +14,7 @@ use super::payload::{Payload, content_range};
 use super::range::{self, Ranges};
 use super::request::{Format, SERVICE_WORKER};
 use super::{content_type, cors, known};
+use crate::body::header_text;
 use crate::router::AppState;
 
 /// Headers that may decide about more than which part is sent.
@@ -56,8 +57,9 @@ pub(super) fn keep(
 ) {
     let is_part = answer.status() == StatusCode::PARTIAL_CONTENT && answer.headers().contains_key(CONTENT_RANGE);
     // Where neither the name nor the content told the type, for want of its beginning, that may be there next time.
-    let by_name = || facts.path.segments().last().and_then(|name| content_type::by_name(name));
-    let has_type = facts.content_type.get().is_some() || by_name().is_some();
+    let by_name = facts.path.segments().last().and_then(|name| content_type::by_name(name));
+    let known_type = by_name.or_else(|| facts.content_type.get().map(|found| header_text(found)));
+    let has_type = known_type.is_some_and(|known| answer.headers().get(CONTENT_TYPE) == Some(&known));
     if !is_part || !has_type || asked(parts, format).is_none() {
         return;
     }

@@ -134,10 +134,11 @@ impl Region {
         let units = len.div_ceil(UNIT);
         let word = encode(start.addr(), units).ok_or_else(|| io::Error::other("the mapping is too large"))?;
         let _table = TABLE.lock();
-        let slot = SLOTS
-            .iter()
-            .position(|slot| slot.region.load(Ordering::Relaxed) == 0)
-            .ok_or_else(|| io::Error::other(format!("{MAX_REGIONS} packs are open in this process: more cannot be")))?;
+        let slot = SLOTS.iter().position(|slot| slot.region.load(Ordering::Relaxed) == 0).ok_or_else(|| {
+            io::Error::other(format!(
+                "{MAX_REGIONS} packs and runs of indexes are open in this process: more cannot be"
+            ))
+        })?;
         SLOTS[slot].is_hurt.store(false, Ordering::Relaxed);
         SLOTS[slot].faults.store(Arc::as_ptr(faults).cast_mut(), Ordering::Relaxed);
         USED.fetch_max(slot + 1, Ordering::Release);

@@ -38,7 +38,7 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         packs.insert(number, Arc::new(Pack::open(pack, capacity, &mappings)?));
     }
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock);
-    Ok(Recovered { shared: Arc::new(shared), active: None, next_number })
+    Ok(Recovered { shared: Arc::new(shared), active: None, next_number, is_behind: false })
 }
 
 /// Tells the index what it does not know of the packs yet. An unfinished write at the end of the newest is left out.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::PackOptions;
 use super::changes::{Changes, PackUse};
@@ -34,6 +34,8 @@ pub(super) struct Recovered {
     pub(super) active: Option<Arc<Pack>>,
     /// Number of the next pack.
     pub(super) next_number: u32,
+    /// Whether the index knows more than there was room for on the disk.
+    pub(super) is_behind: bool,
 }
 
 /// Opens the store in `dir`, making one where there is none.
@@ -75,12 +77,20 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         active = Some(pack);
         next_number += 1;
     }
+    let mut is_behind = false;
     if let (true, Some((number, pack))) = (replayed != Replayed::Nothing, packs.last_key_value()) {
         index.apply(&Changes::default(), Position { pack: *number, offset: pack.end() });
-        index.commit()?;
+        match index.commit() {
+            // What is there can be read all the same.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                tracing::warn!(%error, "the index is behind: the next start replays more");
+                is_behind = true;
+            }
+            committed => committed?,
+        }
     }
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock);
-    Ok(Recovered { shared: Arc::new(shared), active, next_number })
+    Ok(Recovered { shared: Arc::new(shared), active, next_number, is_behind })
 }
 
 /// Removes what earlier versions of this program had for an index.

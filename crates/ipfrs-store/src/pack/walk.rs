@@ -163,7 +163,7 @@ fn find_resident(
     if shared.options.verify_on_read {
         return;
     }
-    wanted.sort_unstable_by_key(|(location, _)| (location.pack, location.offset));
+    wanted.sort_unstable_by_key(|(location, _)| (location.pack, location.start()));
     for in_pack in wanted.chunk_by(|(a, _), (b, _)| a.pack == b.pack) {
         let pack = in_pack.first().and_then(|(location, _)| shared.pack(location.pack).ok().flatten());
         let Some(pack) = pack.filter(|pack| pack.is_intact()) else { continue };

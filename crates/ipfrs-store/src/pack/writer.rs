@@ -79,7 +79,11 @@ impl Writer {
             held: None,
             active: recovered.active,
             next_number: recovered.next_number,
-            undurable: Undurable::default(),
+            // Where the index is behind, nothing is written before it is not: what is replayed has a bound.
+            undurable: match recovered.is_behind {
+                true => Undurable { bytes: DURABLE_AFTER_BYTES, changes: 1 },
+                false => Undurable::default(),
+            },
             unsynced: false,
         }
     }

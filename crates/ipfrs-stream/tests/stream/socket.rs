@@ -136,7 +136,7 @@ async fn the_socket_is_corked_while_more_of_a_large_answer_follows_and_never_els
         (vec![small.clone(), leaf.clone()], false),
         (vec![small.clone()], true),
         (vec![leaf.slice(..262_144), leaf.slice(..262_144)], true),
-        // In one write, which ends in a flush.
+        // In one write, behind which nothing is left.
         (vec![small.clone(), leaf.clone(), leaf.clone()], false),
         // The first of many, one that has to be waited for, the last.
         (vec![small.clone(), leaf.clone()], true),

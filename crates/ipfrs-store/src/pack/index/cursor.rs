@@ -32,6 +32,9 @@ impl Cursor {
         cursor.enter(number)?;
         let families = &cursor.run.layout().families;
         if let (Some(family), Some(_)) = (families.get(number).filter(|family| *family.prefix == *prefix), after) {
+            // Not from the first bucket on: each page would cost a walk through the table.
+            cursor.bucket = family.bucket_of(digest);
+            cursor.bucket_end = cursor.run.bucket_end(family, cursor.bucket)?;
             cursor.next = match cursor.run.place_of(family, digest)? {
                 Ok(place) => place + 1,
                 Err(place) => place,
@@ -129,7 +132,8 @@ pub(super) fn page_of(
                 let this = Key::from(key.as_slice());
                 next = merged.next(&mut key)?;
                 if next.is_some() && *key <= *this {
-                    return Err(Error::corrupt("the index is damaged: its entries are not in order"));
+                    let why = "entries of a run are not in order";
+                    return Err(runs.first().map_or_else(|| Error::corrupt(why), |run| run.damaged(why)));
                 }
                 (this, said)
             }

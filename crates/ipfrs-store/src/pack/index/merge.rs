@@ -108,6 +108,10 @@ fn merge(
     merged
 }
 
+fn given_up() -> Error {
+    Error::internal("a merge of runs of the index was given up")
+}
+
 fn write(
     place: &Place,
     number: u64,
@@ -117,6 +121,9 @@ fn write(
 ) -> Result<Arc<Run>> {
     let mut plan = Plan::default();
     for run in runs {
+        if is_unwanted.load(Ordering::Relaxed) {
+            return Err(given_up());
+        }
         // Damage must not get a checksum that is right.
         run.verify()?;
         plan.include(run);
@@ -133,7 +140,7 @@ fn write(
         }
         count += 1;
         if count.is_multiple_of(LOOK_AFTER_ENTRIES) && is_unwanted.load(Ordering::Relaxed) {
-            return Err(Error::internal("a merge of runs of the index was given up"));
+            return Err(given_up());
         }
     }
     writer.finish().map_err(failed)?;

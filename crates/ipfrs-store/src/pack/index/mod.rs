@@ -107,8 +107,8 @@ struct Upkeep {
     /// Number of the next run. None is used twice, whatever becomes of it.
     next_run: u64,
     merge: Option<Merge>,
-    /// Whether the last one failed, and no run was made since: then the next would fail as well.
-    merge_failed: bool,
+    /// Runs before this place are left as they are: a merge with them failed, and none has succeeded since.
+    merge_from: usize,
     /// Runs that the manifest may still name, and that are not needed any more.
     retired: Vec<u64>,
     manifest_bytes: u64,
@@ -167,13 +167,7 @@ impl Index {
         Self {
             place: Arc::new(place),
             state: RwLock::new(State { memory, runs: runs.into(), packs, totals }),
-            upkeep: Mutex::new(Upkeep {
-                next_run,
-                merge: None,
-                merge_failed: false,
-                retired: Vec::new(),
-                manifest_bytes,
-            }),
+            upkeep: Mutex::new(Upkeep { next_run, merge: None, merge_from: 0, retired: Vec::new(), manifest_bytes }),
         }
     }
 
@@ -234,8 +228,9 @@ impl Index {
     pub(super) fn apply(&self, changes: &Changes, position: Position) -> Applied {
         let mut grown = BTreeMap::<u32, i64>::new();
         let state = &mut *self.state.write();
-        // A tombstone may have been made to name what is no multihash.
-        for (key, change) in changes.blocks.iter().filter(|(key, _)| digest_of(key).is_some()) {
+        // A tombstone may have been made to name what is no multihash, or none that a store takes.
+        let is_key = |key: &Key| u8::try_from(key.len()).is_ok() && digest_of(key).is_some();
+        for (key, change) in changes.blocks.iter().filter(|(key, _)| is_key(key)) {
             if let Some(from) = change.from {
                 state.totals.blocks -= 1;
                 state.totals.payload_bytes -= u64::from(from.len);
@@ -323,7 +318,6 @@ impl Index {
         };
         // Not while others wait for the lock.
         drop(written);
-        upkeep.merge_failed = false;
         Ok(())
     }
 
@@ -354,27 +348,36 @@ impl Index {
                 }
                 let mut state = self.state.write();
                 let mut runs = state.runs.to_vec();
-                let retired = runs.splice(places, (!is_empty).then_some(merged));
-                upkeep.retired.extend(retired.map(|run| run.number()));
+                let retired: Vec<_> = runs.splice(places.clone(), (!is_empty).then_some(merged)).collect();
                 state.runs = runs.into();
+                // They are unmapped when others have the lock again.
+                drop(state);
+                upkeep.retired.extend(retired.iter().map(|run| run.number()));
+                upkeep.merge_from = 0;
             }
             Err(error) => {
                 tracing::warn!(%error, "runs of the index could not be merged: lookups take longer until they are");
-                upkeep.merge_failed = true;
+                upkeep.merge_from = places.start + 1;
             }
         }
     }
 
     fn begin_merge(&self, upkeep: &mut Upkeep) {
-        if upkeep.merge.is_some() || upkeep.merge_failed {
+        if upkeep.merge.is_some() {
             return;
         }
         let runs = Arc::clone(&self.state.read().runs);
         let entries: Vec<_> = runs.iter().map(|run| run.layout().entries()).collect();
-        let Some(places) = merge::due(&entries) else { return };
-        if !self.place.has_room_for(runs[places.clone()].iter().map(|run| run.file_bytes()).sum()) {
-            return;
-        }
+        let mut from = upkeep.merge_from.min(entries.len());
+        let places = loop {
+            let Some(due) = merge::due(&entries[from..]) else { return };
+            let places = from + due.start..from + due.end;
+            if self.place.has_room_for(runs[places.clone()].iter().map(|run| run.file_bytes()).sum()) {
+                break places;
+            }
+            // There may be room for a smaller one.
+            from = places.start + 1;
+        };
         match Merge::start(&self.place, upkeep.take_number(), &runs, places) {
             Ok(merge) => upkeep.merge = Some(merge),
             Err(error) => tracing::warn!(%error, "runs of the index stay as they are: lookups take longer"),

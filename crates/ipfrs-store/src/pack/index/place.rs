@@ -136,7 +136,9 @@ impl Place {
         let mut left = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(|error| cannot("read", &self.dir, error))? {
             let entry = entry.map_err(|error| cannot("read", &self.dir, error))?;
-            if !entry.file_name().to_str().is_some_and(is_needed) {
+            // `lost+found` and the like are not ours.
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if !is_directory && !entry.file_name().to_str().is_some_and(is_needed) {
                 left.push(entry.path());
             }
         }

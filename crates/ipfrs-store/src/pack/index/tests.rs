@@ -133,7 +133,10 @@ fn run(steps: Vec<Step>, limit: usize) {
                 committed = model.clone();
             }
             Step::FailingCommit(sync) => {
-                settle(&index);
+                // The failure is for the commit.
+                while index.is_merging() && !index.has_merged() {
+                    std::thread::yield_now();
+                }
                 index.fault().set(sync, Fault::Error);
                 let _ = index.commit();
                 index.fault().set(-1, Fault::Error);
@@ -281,8 +284,9 @@ fn damage_does_not_get_into_a_merged_run() {
         std::thread::yield_now();
     }
     let runs = index.state.read().runs.len();
-    index.commit().unwrap();
+    settle(&index);
     assert_eq!(index.state.read().runs.len(), runs);
+    index.commit().unwrap();
     assert!(!index.is_merging(), "it is not tried again and again");
     drop(index);
     assert!(is_unusable(dir.path()));
