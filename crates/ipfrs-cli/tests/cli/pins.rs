@@ -84,7 +84,7 @@ fn single_blocks_are_removed_unless_they_are_pinned() {
 fn the_repo_is_measured_and_verified() {
     let place = Place::new();
     let marker = b"this text is in the pack as it is";
-    place.write("file", marker);
+    place.write("file", &marker.repeat(100));
     let cid = place.ok(&["add", "-Q", "--raw-leaves", "file"]);
     let stat = place.ok(&["repo", "stat"]);
     let names: Vec<_> = stat.lines().map(|line| line.split(':').next().unwrap()).collect();
