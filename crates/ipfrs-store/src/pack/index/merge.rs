@@ -61,7 +61,9 @@ impl Merge {
                 (Arc::clone(place), Arc::clone(&is_unwanted), runs[places.clone()].to_vec());
             // What was deleted need not be said where there is nothing older.
             let keeps_deletions = places.start > 0;
-            move || merge(&place, number, &runs, keeps_deletions, &is_unwanted)
+            move || {
+                write(&place, number, &runs, keeps_deletions, &is_unwanted).inspect_err(|_| place.remove_run(number))
+            }
         };
         let thread = thread::Builder::new().name("ipfrs-index".to_owned()).spawn(work);
         let thread = thread.map_err(|error| Error::io("cannot start a thread that merges runs of the index", error))?;
@@ -92,20 +94,6 @@ impl Drop for Merge {
             self.place.remove_run(run.number());
         }
     }
-}
-
-fn merge(
-    place: &Place,
-    number: u64,
-    runs: &[Arc<Run>],
-    keeps_deletions: bool,
-    is_unwanted: &AtomicBool,
-) -> Result<Arc<Run>> {
-    let merged = write(place, number, runs, keeps_deletions, is_unwanted);
-    if merged.is_err() {
-        place.remove_run(number);
-    }
-    merged
 }
 
 fn given_up() -> Error {

@@ -9,8 +9,6 @@ mod cursor;
 mod decode;
 #[cfg(test)]
 pub(super) mod fault;
-#[cfg(test)]
-mod figures;
 mod layout;
 mod manifest;
 mod memory;

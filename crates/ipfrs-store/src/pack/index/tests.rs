@@ -30,7 +30,7 @@ fn key(name: u16) -> Key {
     [prefix, &digest].concat().into()
 }
 
-pub(super) fn open(dir: &Path) -> Index {
+fn open(dir: &Path) -> Index {
     Index::open(dir, false).unwrap().unwrap()
 }
 
@@ -39,7 +39,7 @@ fn is_unusable(dir: &Path) -> bool {
 }
 
 /// Commits until no merge is due.
-pub(super) fn settle(index: &Index) {
+fn settle(index: &Index) {
     index.commit().unwrap();
     while index.is_merging() {
         std::thread::yield_now();
@@ -268,6 +268,27 @@ fn a_run_that_is_truncated_while_it_is_open_is_an_error_and_ends_nothing() {
     assert_eq!(index.page(None, 1_000).unwrap_err().kind(), ErrorKind::Corrupt);
     drop(index);
     assert!(is_unusable(dir.path()));
+}
+
+#[test]
+fn runs_that_leave_out_the_beginnings_of_digests_are_merged_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = open(dir.path());
+    let mut model = BTreeMap::new();
+    for round in 0..4_u16 {
+        // Some new, some elsewhere than before, some gone.
+        let to = |name: u16| (!name.is_multiple_of(5)).then(|| at(u32::from(round)));
+        let changes: Vec<_> = (round * 1_500..round * 1_500 + 2_500).map(|name| (name, to(name))).collect();
+        change(&index, &mut model, &changes);
+        index.commit().unwrap();
+        assert_same(&index, &model, 700);
+    }
+    settle(&index);
+    let leaves_out = |run: &Arc<Run>| run.layout().families.iter().any(|family| family.implied_bytes() > 0);
+    assert!(index.state.read().runs.iter().any(leaves_out));
+    assert_same(&index, &model, 700);
+    drop(index);
+    assert_same(&open(dir.path()), &model, 700);
 }
 
 #[test]
