@@ -83,6 +83,24 @@ async fn a_first_block_that_does_not_come_is_504_whatever_is_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_block_of_a_batch_has_an_answer_when_one_does_not_come() {
+    let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
+    let mut cids = Vec::new();
+    for number in 0..40 {
+        cids.push(gateway.put_block("", format!("block {number}")).await);
+    }
+    store.withhold(&cids[20]);
+    let answer = gateway.v1_json("block/batch/get", &json!({ "cids": cids })).await;
+    let of = |list: &str| answer[list].as_array().unwrap().iter().map(|item| item["cid"].clone()).collect::<Vec<_>>();
+    assert_eq!([of("blocks"), of("errors")].concat(), cids);
+    assert!(of("errors").contains(&json!(cids[20])) && of("errors").contains(&json!(cids[39])));
+    for error in answer["errors"].as_array().unwrap() {
+        let text = error["error"].as_str().unwrap();
+        assert!(text.contains("gateway.retrieval_timeout_seconds = 1"), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_block_that_does_not_come_is_not_called_corrupt_and_nothing_is_collected() {
     let (gateway, store) = slow(|config| config.gateway.retrieval_timeout_seconds = 1).await;
     let tree = gateway.add_tree("", &[("tree/a.txt", "a"), ("tree/b.txt", "b")]).await;

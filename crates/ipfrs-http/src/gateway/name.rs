@@ -109,7 +109,7 @@ pub(super) async fn locate<'a>(
     // of such a path is for names only.
     let is_plain = path.segments().iter().all(|name| path::has_name(name));
     let key = if is_plain { key } else { format!("name of {key}") };
-    let known = state.node.known(&key).filter(|facts| *facts.path == path);
+    let known = state.node.known(&key);
     let path = known.as_ref().map_or_else(|| Arc::new(path), |facts| facts.path.clone());
     Ok(Located::At(Target {
         path,
