@@ -26,6 +26,7 @@ mod micro;
 pub mod process;
 mod report;
 mod serve;
+mod settle;
 
 pub use add::{Multipart, Profile, add_file};
 pub use arguments::{Arguments, Asked, number};
@@ -45,3 +46,4 @@ pub use load::{Loaded, load};
 pub use micro::must;
 pub use report::{Section, check, machine, publish};
 pub use serve::{GatewayProcess, SERVE, serve};
+pub use settle::settle;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use ipfrs_benches::process::read_from_disk;
 use ipfrs_benches::{
-    Bound, Client, GatewayProcess, Goal, Latencies, Multipart, Profile, Series, Table, add_file, get, random,
+    Bound, Client, GatewayProcess, Goal, Latencies, Multipart, Profile, Series, Table, add_file, get, random, settle,
     write_random_file,
 };
 use rustix::fs::{Advice, fadvise};
@@ -212,6 +212,7 @@ impl Measurement for Cold {
             let name = self.servers[turn].name;
             let running = self.start(site, name, round)?;
             for large in &mut self.servers[turn].large {
+                settle(2 * site.large_bytes())?;
                 let (bytes, before) = (site.large_bytes() as f64, read_from_disk(&running.pids)?);
                 let mut client = Client::connect(running.address)?;
                 let start = Instant::now();
@@ -221,6 +222,7 @@ impl Measurement for Cold {
             }
             drop(running);
             let running = self.start(site, name, round)?;
+            settle(2 * CLIENTS as u64 * (self.cold_mib << 20))?;
             self.servers[turn].mixed(site, &running)?;
         }
         // Others find it where it was.

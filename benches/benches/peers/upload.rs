@@ -8,8 +8,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use ipfrs_benches::{
     Bound, Client, GatewayProcess, Goal, Multipart, Profile, Series, Table, add_file, get, process::memory, random,
+    settle,
 };
-use rustix::fs::sync;
 
 use crate::figures::Measurement;
 use crate::site::Site;
@@ -40,8 +40,7 @@ impl Uploads {
     fn large(&mut self, site: &Site, client: &mut Client, is_first: bool) -> Result<()> {
         let megabytes = site.large_bytes() as f64 / 1e6;
         let mut file = site.large_file()?;
-        // What others have left for the disk to do must not go on beside this: of a file that was removed, telling the disk so.
-        sync();
+        settle(3 * site.large_bytes())?;
         let start = Instant::now();
         let cid = add_file(client, Profile::DagPb, &mut file)?;
         self.large.push(megabytes / start.elapsed().as_secs_f64());
@@ -56,6 +55,7 @@ impl Uploads {
         let content = |index: usize| random(index as u64, SMALL_FILE_BYTES);
         let mut form = Multipart::default();
         (0..SMALL_FILES).for_each(|index| form.file(&content(index)));
+        settle(10 * (SMALL_FILES * SMALL_FILE_BYTES) as u64)?;
         let start = Instant::now();
         let cids = form.send(client, Profile::DagPb)?;
         self.small.push(SMALL_FILES as f64 / start.elapsed().as_secs_f64());
@@ -74,6 +74,7 @@ impl Measurement for Uploads {
         // The gateway has all cores here, as users give it.
         site.cores.for_anything()?;
         let copy = site.scratch("dd");
+        settle(3 * site.large_bytes())?;
         self.dd.push(site.large_bytes() as f64 / 1e6 / dd(site.large_path(), &copy)?);
         fs::remove_file(copy)?;
         // An empty repo for each round: a block that is there already would not be written again.
@@ -128,7 +129,6 @@ fn dd(from: &Path, to: &Path) -> Result<f64> {
     let mut command = Command::new("dd");
     command.arg(format!("if={}", from.display())).arg(format!("of={}", to.display()));
     command.args(["bs=1M", "conv=fdatasync", "status=none"]).stdin(Stdio::null());
-    sync();
     let start = Instant::now();
     let status = command.status().context("dd cannot be run")?;
     ensure!(status.success(), "dd failed: {status}");

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use ipfrs_benches::{
     Axis, CarFile, Chart, Client, Cores, GatewayProcess, Latencies, Line, Offsets, Point, Series, Table, get,
-    import_car, post, process, raw_cid,
+    import_car, post, process, raw_cid, settle,
 };
 use serde_json::{Value, json};
 
@@ -86,6 +86,7 @@ impl Filled {
             let seeds = first..blocks.min(first + CAR_BLOCKS as u64);
             // One root: what is measured is not pinning.
             let car = CarFile::write(&directory.join(format!("{first}.car")), seeds, BLOCK_BYTES, CAR_BLOCKS)?;
+            settle(3 * fs::metadata(&car.path)?.len())?;
             let start = Instant::now();
             import_car(&mut Client::connect(gateway.address())?, &car)?;
             import_seconds += start.elapsed().as_secs_f64();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use ipfrs_benches::process::memory;
-use ipfrs_benches::{Client, GatewayProcess, Profile, Table, add_file, get, write_random_file};
+use ipfrs_benches::{Client, GatewayProcess, Profile, Table, add_file, get, settle, write_random_file};
 
 use crate::options::Options;
 
@@ -36,6 +36,7 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
             verdict.to_owned(),
         ]);
     };
+    settle(2 * file.metadata()?.len())?;
     let (cid, adding) = peak(gateway.pid(), || add_file(&mut client, Profile::DagPb, &mut file))?;
     row("added", adding);
     let fetch = || {

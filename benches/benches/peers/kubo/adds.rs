@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use ipfrs_benches::{Bound, Client, GatewayProcess, Goal, Profile, Series, Table, add_file};
-use rustix::fs::sync;
+use ipfrs_benches::{Bound, Client, GatewayProcess, Goal, Profile, Series, Table, add_file, settle};
 
 use crate::figures::{Measurement, turns};
 use crate::kubo::Daemon;
@@ -71,8 +70,7 @@ fn measure(site: &Site, server: Server, repo: &Path) -> Result<f64> {
         }
     }
     let mut client = Client::connect(address)?;
-    // What others have left for the disk to do must not go on beside this.
-    sync();
+    settle(3 * site.large_bytes())?;
     let start = Instant::now();
     let cid = add_file(&mut client, Profile::DagPb, &mut file)?;
     let seconds = start.elapsed().as_secs_f64();
