@@ -31,7 +31,7 @@ impl NamedRun {
 }
 
 /// What is in the file.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Manifest {
     pub(super) totals: Totals,
     pub(super) packs: BTreeMap<u32, PackUse>,
@@ -66,7 +66,7 @@ pub(super) fn encode(
         out.extend_from_slice(&checksum.to_le_bytes());
     }
     out.extend_from_slice(&(memory.len() as u32).to_le_bytes());
-    for (key, said) in memory {
+    for (key, said) in memory.iter() {
         // A multihash has at most 20 bytes and a digest of 128.
         out.push(key.len() as u8);
         out.extend_from_slice(key);

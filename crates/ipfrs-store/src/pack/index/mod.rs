@@ -29,7 +29,7 @@ use parking_lot::{Mutex, RwLock};
 use self::cursor::page_of;
 use self::layout::{Plan, digest_of, split_key};
 use self::manifest::{Manifest, NamedRun};
-use self::memory::{Memory, first_after, sorted};
+use self::memory::Memory;
 use self::merge::Merge;
 use self::place::Place;
 use self::run::{Run, Said};
@@ -188,7 +188,7 @@ impl Index {
     /// Where each of `keys` is.
     pub(super) fn locate<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Location>>> {
         let state = self.state.read();
-        let recent: Vec<Option<Said>> = keys.iter().map(|key| state.memory.get(key.as_ref()).copied()).collect();
+        let recent: Vec<Option<Said>> = keys.iter().map(|key| state.memory.get(key.as_ref())).collect();
         let runs = Arc::clone(&state.runs);
         drop(state);
         let mut found = Vec::with_capacity(keys.len());
@@ -207,7 +207,7 @@ impl Index {
         let mut after: Option<Key> = after.map(Key::from);
         loop {
             let state = self.state.read();
-            let recent = first_after(&state.memory, after.as_deref(), limit);
+            let recent = state.memory.first_after(after.as_deref(), limit);
             let runs = Arc::clone(&state.runs);
             drop(state);
             // Behind this, memory may hold more.
@@ -241,8 +241,8 @@ impl Index {
             }
             match change.to {
                 // There is nothing older that this would hide.
-                None if state.runs.is_empty() => drop(state.memory.remove(key)),
-                to => drop(state.memory.insert(key.clone(), to)),
+                None if state.runs.is_empty() => state.memory.remove(key),
+                to => state.memory.insert(key.clone(), to),
             }
         }
         let packs = update_packs(&mut state.packs, grown, changes.tombstone_bytes, position);
@@ -311,7 +311,7 @@ impl Index {
         let written = {
             let mut state = self.state.write();
             state.runs = state.runs.iter().cloned().chain([Arc::new(run)]).collect();
-            let next = Memory::with_capacity_and_hasher(state.memory.len().min(MEMORY_CAPACITY), Default::default());
+            let next = Memory::with_capacity(state.memory.len().min(MEMORY_CAPACITY));
             std::mem::replace(&mut state.memory, next)
         };
         // Not while others wait for the lock.
@@ -326,7 +326,7 @@ impl Index {
             let mut plan = Plan::default();
             memory.iter().for_each(|(key, said)| plan.note(key, *said));
             let mut writer = RunWriter::new(&file, plan);
-            sorted(memory).into_iter().try_for_each(|(key, said)| writer.push(key, said))?;
+            memory.sorted().into_iter().try_for_each(|(key, said)| writer.push(key, said))?;
             writer.finish()
         };
         write().and_then(|_| self.place.sync(&file)).map_err(|error| cannot("write", &path, error))?;
