@@ -1,6 +1,7 @@
 //! Blocks and stores that the tests share, and this binary run again as another process.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -112,4 +113,11 @@ pub(crate) fn spawn_child(name: &str, dir: &Path) -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()
+}
+
+/// Puts something in the place of a file of which nobody can read the beginning.
+pub(crate) fn make_unreadable(path: &Path) {
+    fs::remove_file(path).unwrap();
+    symlink("/proc/self/mem", path).unwrap();
+    assert_eq!(fs::read(path).unwrap_err().raw_os_error(), Some(libc::EIO));
 }

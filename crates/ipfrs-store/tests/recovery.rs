@@ -11,8 +11,8 @@ use ipfrs_store::{BlockStore, PackOptions, PackStore, Stored};
 use rand::Rng;
 
 use crate::fixture::{
-    assert_holds, assert_lacks, child_dir, cids, index_files, listed, numbered, open_small, put_all, random_block,
-    random_blocks, small_packs, sorted, spawn_child,
+    assert_holds, assert_lacks, child_dir, cids, index_files, listed, make_unreadable, numbered, open_small, put_all,
+    random_block, random_blocks, small_packs, sorted, spawn_child,
 };
 
 /// Bytes that a raw sha2-256 block of up to 16 KiB has in front of its data: a varint of 2 and a CID of 36.
@@ -91,12 +91,13 @@ async fn a_lost_or_damaged_index_is_rebuilt_with_the_same_content() {
 
     let (index, manifest) = (dir.path().join("index"), dir.path().join("index/manifest"));
     let whole = fs::read(&manifest).unwrap();
-    let hurts: [&dyn Fn(); 6] = [
+    let hurts: [&dyn Fn(); 7] = [
         &|| lose_index(dir.path()),
         &|| fs::write(&manifest, b"").unwrap(),
         &|| fs::write(&manifest, b"this is not an index").unwrap(),
         &|| fs::write(&manifest, &whole[..whole.len() / 3]).unwrap(),
         &|| fs::remove_file(&manifest).unwrap(),
+        &|| make_unreadable(&manifest),
         &|| {
             lose_index(dir.path());
             fs::write(&index, b"this is no directory").unwrap();

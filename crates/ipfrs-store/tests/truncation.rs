@@ -1,4 +1,4 @@
-//! Packs that another program truncates or changes under an open store.
+//! Packs that another program truncates or changes under an open store, and packs that the disk cannot read.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -9,7 +9,10 @@ use futures::StreamExt;
 use ipfrs_core::{Block, ErrorKind};
 use ipfrs_store::{BlockStore, BlockStoreExt, PackOptions, PackStore, Stored};
 
-use crate::fixture::{assert_holds, assert_lacks, block, cids, open_small, put_all, random_block, random_blocks};
+use crate::fixture::{
+    assert_holds, assert_lacks, block, cids, make_unreadable, open_small, put_all, random_block, random_blocks,
+    small_packs,
+};
 
 fn truncate(path: &Path, len: u64) {
     OpenOptions::new().write(true).open(path).unwrap().set_len(len).unwrap();
@@ -184,5 +187,32 @@ async fn a_verifying_store_never_gives_changed_bytes() {
         assert_holds(&store, &blocks).await;
     }
     assert_eq!(held, data);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pack_that_the_disk_cannot_read_is_an_error_and_stays_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, blocks) = (open_small(dir.path()), random_blocks(60, 10_000));
+    for block in &blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+    }
+    store.close().await.unwrap();
+    // The first, and the one that is appended to.
+    let newest = std::fs::read_dir(dir.path().join("packs")).unwrap().count() as u32;
+    for path in [1, newest].map(|number| pack(dir.path(), number)) {
+        let whole = std::fs::read(&path).unwrap();
+        make_unreadable(&path);
+        for _ in 0..2 {
+            let error = PackStore::open(dir.path(), small_packs()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+            assert!(error.message().contains("os error 5"), "{error}");
+        }
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, whole).unwrap();
+    }
+    let store = open_small(dir.path());
+    assert_holds(&store, &blocks).await;
     store.close().await.unwrap();
 }

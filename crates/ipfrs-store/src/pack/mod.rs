@@ -15,9 +15,13 @@
 mod cache;
 mod changes;
 mod compaction;
+#[cfg(test)]
+mod crashes;
 mod file;
 mod group;
 mod index;
+#[cfg(test)]
+mod instants;
 mod lock;
 mod queue;
 mod read;

@@ -13,6 +13,8 @@ use super::PackOptions;
 use super::changes::{Changes, PackUse};
 use super::file::{FoundPack, Pack, number_of};
 use super::index::{Index, Position};
+#[cfg(test)]
+use super::instants;
 use super::lock::{StoreLock, cannot, check_version, ensure_directory};
 use super::read_only;
 use super::record::CAR_HEADER;
@@ -134,7 +136,11 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
         replayed = Replayed::Sections;
         // A put of what is replayed is answered "present": it must be as durable as that answer says. Before the index
         // is told, because it commits now and then.
+        #[cfg(test)]
+        let syncing = instants::before_sync(&pack.file);
         pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
+        #[cfg(test)]
+        drop(syncing);
         let source = Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len };
         let end = replay(index, source)?;
         let rest = pack.len - end;
@@ -230,7 +236,7 @@ pub(super) fn open_index(path: &Path, packs: &BTreeMap<u32, u32>, is_read_only: 
 }
 
 /// Why an index that knows `known` is not about `packs`, given by their lengths.
-fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
+pub(super) fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> Option<String> {
     for (number, PackUse { covered, live_bytes, .. }) in known {
         match packs.get(number) {
             // One that compaction had emptied: it was being removed.
@@ -251,6 +257,8 @@ fn contradiction(known: &BTreeMap<u32, PackUse>, packs: &BTreeMap<u32, u32>) -> 
 /// Removes what a crash left of a write at the end of the newest pack.
 fn cut_tail(pack: &mut FoundPack, end: u32) -> Result<()> {
     let cut = || {
+        #[cfg(test)]
+        instants::before(&pack.path);
         pack.file.set_len(u64::from(end))?;
         pack.file.sync_data()
     };

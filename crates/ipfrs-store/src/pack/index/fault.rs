@@ -1,4 +1,4 @@
-//! Syncs of the index that fail, for tests.
+//! Syncs of the index that fail, and a disk that is full, for tests.
 
 use std::io;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub(in crate::pack) enum Fault {
     Panic,
 }
 
-/// Says which sync fails: that which finds the count at 0.
+/// Says which sync fails: that which finds the count at 0. And how much room there is.
 #[derive(Debug, Clone)]
-pub(in crate::pack) struct Countdown(Arc<(AtomicI64, Mutex<Fault>)>);
+pub(in crate::pack) struct Countdown(Arc<(AtomicI64, Mutex<Fault>, Mutex<Option<u64>>)>);
 
 impl Default for Countdown {
     fn default() -> Self {
-        Self(Arc::new((AtomicI64::new(-1), Mutex::default())))
+        Self(Arc::new((AtomicI64::new(-1), Mutex::default(), Mutex::default())))
     }
 }
 
@@ -31,6 +31,16 @@ impl Countdown {
     pub(in crate::pack) fn set(&self, syncs: i64, fault: Fault) {
         *self.0.1.lock() = fault;
         self.0.0.store(syncs, Ordering::SeqCst);
+    }
+
+    /// Has the disk have so much room; what it has, for `None`.
+    pub(super) fn set_free_bytes(&self, free: Option<u64>) {
+        *self.0.2.lock() = free;
+    }
+
+    /// The room that the disk is to have.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        *self.0.2.lock()
     }
 
     /// Counts a sync.

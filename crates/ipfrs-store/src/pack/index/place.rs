@@ -9,13 +9,27 @@ use rustix::fs::MemfdFlags;
 
 use super::run::Run;
 use crate::Mappings;
+#[cfg(test)]
+use crate::pack::instants;
 use crate::pack::lock::{cannot, ensure_directory, sync_directory};
 
 /// A merge leaves this much of the disk free: it can wait, and what must be written cannot.
-const KEEP_FREE_BYTES: u64 = 64 * 1024 * 1024;
+pub(super) const KEEP_FREE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The manifest's name.
 const MANIFEST: &str = "manifest";
+
+/// The error of a file that cannot be read. What the disk does not give back is as good as damaged, since the packs can tell it again;
+/// what the system lacks, or forbids, is not.
+pub(super) fn unreadable(action: &str, path: &Path, error: io::Error) -> Error {
+    match error.raw_os_error() {
+        // The last is the answer to reading a directory. Checksums of file systems that do not match are any of the others.
+        Some(libc::EIO | libc::EBADMSG | libc::EUCLEAN | libc::EISDIR) => {
+            Error::corrupt(format!("{} cannot be read: {error}", path.display()))
+        }
+        _ => cannot(action, path, error),
+    }
+}
 
 /// The directory of an index. When it is only to be read, new files are in memory.
 #[derive(Debug)]
@@ -50,7 +64,7 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 Err(Error::corrupt(format!("{} is not a directory", self.dir.display())))
             }
-            Err(error) => Err(cannot("read", &path, error)),
+            Err(error) => Err(unreadable("read", &path, error)),
         }
     }
 
@@ -61,9 +75,13 @@ impl Place {
         }
         let (path, draft) = (self.dir.join(MANIFEST), self.dir.join("manifest.new"));
         let write = || {
+            #[cfg(test)]
+            instants::before(&draft);
             let mut file = File::create(&draft)?;
             file.write_all(bytes)?;
             self.sync(&file)?;
+            #[cfg(test)]
+            instants::before(&path);
             fs::rename(&draft, &path)?;
             self.sync_names()
         };
@@ -79,6 +97,8 @@ impl Place {
     /// A new file, for run `number`.
     pub(super) fn create_run(&self, number: u64) -> Result<File> {
         let path = self.run_path(number);
+        #[cfg(test)]
+        instants::before(&path);
         let file = match self.is_read_only {
             true => rustix::fs::memfd_create("ipfrs-index", MemfdFlags::CLOEXEC).map(File::from).map_err(Into::into),
             false => OpenOptions::new().read(true).write(true).create_new(true).open(&path),
@@ -99,15 +119,23 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(Error::corrupt(format!("{} is missing", path.display())))
             }
-            Err(error) => Err(cannot("open", &path, error)),
+            Err(error) => Err(unreadable("open", &path, error)),
         }
     }
 
     /// Whether the disk has room for `bytes` more, and for what must be written meanwhile.
     pub(super) fn has_room_for(&self, bytes: u64) -> bool {
         // A file system that does not tell is no reason to refuse.
-        let Ok(status) = rustix::fs::statvfs(&self.dir) else { return true };
-        self.is_read_only || status.f_bavail.saturating_mul(status.f_frsize) >= bytes.saturating_add(KEEP_FREE_BYTES)
+        self.is_read_only || self.free_bytes().is_none_or(|free| free >= bytes.saturating_add(KEEP_FREE_BYTES))
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        #[cfg(test)]
+        if let Some(free) = self.fault.free_bytes() {
+            return Some(free);
+        }
+        let status = rustix::fs::statvfs(&self.dir).ok()?;
+        Some(status.f_bavail.saturating_mul(status.f_frsize))
     }
 
     /// Removes the file of a run. What cannot be removed now is removed at the next start.
@@ -116,6 +144,8 @@ impl Place {
             return;
         }
         let path = self.run_path(number);
+        #[cfg(test)]
+        instants::before(&path);
         if let Err(error) = fs::remove_file(&path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -147,7 +177,11 @@ impl Place {
         }
         // The manifest that names none of them may not be on the disk yet.
         self.sync_names().map_err(|error| cannot("sync", &self.dir, error))?;
-        left.iter().try_for_each(|path| fs::remove_file(path).map_err(|error| cannot("remove", path, error)))
+        left.iter().try_for_each(|path| {
+            #[cfg(test)]
+            instants::before(path);
+            fs::remove_file(path).map_err(|error| cannot("remove", path, error))
+        })
     }
 
     /// Removes everything.
@@ -165,12 +199,16 @@ impl Place {
     pub(super) fn sync(&self, file: &File) -> io::Result<()> {
         #[cfg(test)]
         self.fault.step()?;
+        #[cfg(test)]
+        let _syncing = instants::before_sync(file);
         if self.is_read_only { Ok(()) } else { file.sync_data() }
     }
 
     fn sync_names(&self) -> io::Result<()> {
         #[cfg(test)]
         self.fault.step()?;
+        #[cfg(test)]
+        instants::before(&self.dir);
         sync_directory(&self.dir)
     }
 }

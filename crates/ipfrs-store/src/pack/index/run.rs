@@ -11,6 +11,7 @@ use ipfrs_core::{Error, Result};
 
 use super::decode::unseal;
 use super::layout::{Family, Layout, START_BYTES};
+use super::place::unreadable;
 use crate::Mappings;
 use crate::mapping::{FileSlice, MappedFile};
 use crate::pack::lock::cannot;
@@ -43,7 +44,7 @@ impl Run {
         let damaged = |why: String| Error::corrupt(format!("{}: {why}", path.display()));
         let read = |at: u64, out: &mut [u8]| match file.read_exact_at(out, at) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(damaged("it is too short".to_owned())),
-            read => read.map_err(|error| cannot("read", path, error)),
+            read => read.map_err(|error| unreadable("read", path, error)),
         };
         let mut start = [0; START_BYTES];
         read(0, &mut start)?;

@@ -1,8 +1,9 @@
 //! The index against a map, whatever happens to it in between.
 
+mod damage;
+
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +11,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::fault::Fault;
+use super::place::KEEP_FREE_BYTES;
 use super::*;
 use crate::pack::changes::Change;
 use crate::pack::record::KeyMap;
@@ -208,66 +210,8 @@ fn several_runs() -> (TempDir, Index, BTreeMap<Key, Location>) {
         settle(&index);
     }
     assert_eq!(index.state.read().runs.len(), 3);
-    assert!(!index.state.read().memory.is_empty());
+    assert!(index.state.read().memory.len() > 0);
     (dir, index, model)
-}
-
-#[test]
-fn damage_at_any_byte_of_any_file_is_found_when_the_index_is_opened() {
-    let (dir, index, model) = several_runs();
-    drop(index);
-    for (path, whole) in files(dir.path()) {
-        // The header is at the beginning.
-        for place in (0..200.min(whole.len())).chain((200..whole.len()).step_by(13)) {
-            let mut hurt = whole.clone();
-            hurt[place] ^= 1 << (place % 8);
-            fs::write(&path, &hurt).unwrap();
-            assert!(is_unusable(dir.path()), "byte {place} of {}", path.display());
-        }
-        for len in (0..whole.len()).step_by(37).chain([whole.len() - 1]) {
-            fs::write(&path, &whole[..len]).unwrap();
-            assert!(is_unusable(dir.path()), "{len} bytes of {}", path.display());
-        }
-        fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
-        assert!(is_unusable(dir.path()), "{} with one byte more", path.display());
-        fs::write(&path, &whole).unwrap();
-        assert_same(&open(dir.path()), &model, 100);
-        // Without its manifest, an index is a new one.
-        if path.extension().is_some() {
-            fs::remove_file(&path).unwrap();
-            assert!(is_unusable(dir.path()), "without {}", path.display());
-            fs::write(&path, &whole).unwrap();
-        }
-    }
-}
-
-#[test]
-fn a_run_of_another_index_is_not_taken_for_one_of_this() {
-    let ((dir, index, _), (other, other_index, mut model)) = (several_runs(), several_runs());
-    change(&other_index, &mut model, &[(0, None)]);
-    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
-    change(&other_index, &mut model, &more);
-    settle(&other_index);
-    drop((index, other_index));
-    let foreign = files(other.path()).into_iter().rfind(|(path, _)| path.extension().is_some()).unwrap();
-    let own = files(dir.path()).into_keys().find(|path| path.extension().is_some()).unwrap();
-    fs::write(own, foreign.1).unwrap();
-    assert!(is_unusable(dir.path()));
-}
-
-#[test]
-fn a_run_that_is_truncated_while_it_is_open_is_an_error_and_ends_nothing() {
-    let (dir, index, _) = several_runs();
-    for path in files(dir.path()).into_keys().filter(|path| path.extension().is_some()) {
-        OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
-    }
-    let keys: Vec<_> = (0..400).map(key).collect();
-    let error = index.locate(&keys).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(error.message().contains("rebuilt from the packs"), "{error}");
-    assert_eq!(index.page(None, 1_000).unwrap_err().kind(), ErrorKind::Corrupt);
-    drop(index);
-    assert!(is_unusable(dir.path()));
 }
 
 #[test]
@@ -292,28 +236,6 @@ fn runs_that_leave_out_the_beginnings_of_digests_are_merged_whole() {
 }
 
 #[test]
-fn damage_does_not_get_into_a_merged_run() {
-    let (dir, index, mut model) = several_runs();
-    let newest = files(dir.path()).into_keys().rfind(|path| path.extension().is_some()).unwrap();
-    let file = OpenOptions::new().write(true).open(newest).unwrap();
-    file.write_all_at(&[0xa5; 3], file.metadata().unwrap().len() - 3).unwrap();
-    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
-    change(&index, &mut model, &more);
-    index.commit().unwrap();
-    assert!(index.is_merging());
-    while !index.has_merged() {
-        std::thread::yield_now();
-    }
-    let runs = index.state.read().runs.len();
-    settle(&index);
-    assert_eq!(index.state.read().runs.len(), runs);
-    index.commit().unwrap();
-    assert!(!index.is_merging(), "it is not tried again and again");
-    drop(index);
-    assert!(is_unusable(dir.path()));
-}
-
-#[test]
 fn a_merge_that_nobody_waits_for_leaves_no_file() {
     for _ in 0..20 {
         let (dir, index, mut model) = several_runs();
@@ -325,6 +247,27 @@ fn a_merge_that_nobody_waits_for_leaves_no_file() {
         drop(index);
         assert_eq!(files(dir.path()).len(), runs + 1);
         assert_same(&open(dir.path()), &model, 100);
+    }
+}
+
+#[test]
+fn what_the_disk_has_no_room_for_is_merged_later() {
+    let (_dir, index, mut model) = several_runs();
+    let entries = || index.state.read().runs.iter().map(|run| run.layout().entries()).collect::<Vec<_>>();
+    let bytes = |from: usize| index.state.read().runs[from..].iter().map(|run| run.file_bytes()).sum::<u64>();
+    index.fault().set_free_bytes(Some(KEEP_FREE_BYTES));
+    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
+    change(&index, &mut model, &more);
+    settle(&index);
+    let four = entries();
+    assert_eq!((four.len(), merge::due(&four)), (4, Some(0..4)), "{four:?}");
+    assert_same(&index, &model, 100);
+    // Room for the newest two, but for a byte; for those; and for all.
+    for (free, runs) in [(bytes(2) - 1, 4), (bytes(2), 3), (bytes(0), 1)] {
+        index.fault().set_free_bytes(Some(KEEP_FREE_BYTES + free));
+        settle(&index);
+        assert_eq!(entries().len(), runs, "{free} bytes: {:?}", entries());
+        assert_same(&index, &model, 100);
     }
 }
 

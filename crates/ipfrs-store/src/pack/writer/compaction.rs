@@ -7,6 +7,8 @@ use ipfrs_core::Result;
 
 use super::Writer;
 use crate::pack::group::{Batch, Keep};
+#[cfg(test)]
+use crate::pack::instants;
 use crate::pack::lock::{cannot, sync_directory};
 
 impl Writer {
@@ -42,11 +44,15 @@ impl Writer {
         let is_alive = known.get(&number).is_some_and(|known| known.live_bytes > 0);
         let is_newest = self.shared.packs().last().is_none_or(|newest| newest.number() <= number);
         let Some(pack) = self.shared.pack(number)?.filter(|_| !is_alive && !is_newest) else { return Ok(None) };
+        #[cfg(test)]
+        instants::before(pack.path());
         match fs::remove_file(pack.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot("remove", pack.path(), error)),
             _ => {}
         }
         let packs_dir = self.shared.packs_dir();
+        #[cfg(test)]
+        instants::before(&packs_dir);
         if let Err(error) = sync_directory(&packs_dir) {
             // It may come back, with blocks whose tombstones are dropped from now on.
             return Err(self.fail(&cannot("sync", &packs_dir, error)));

@@ -1,0 +1,230 @@
+//! Crashes at every instant of the life of a store whose index makes, merges and removes runs: what was acknowledged is there
+//! afterwards, nothing else is, and the index can be used as it is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use ipfrs_core::hash::{self, HashFunction};
+use ipfrs_core::{Block, Cid, codec};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+
+use super::index::{Index, Totals};
+use super::instants::{Expected, Files, Recorder, restore};
+use super::recovery::{self, contradiction, find_packs};
+use super::{BlockStore, CompactOptions, PackOptions, PackStore, PutMode};
+
+fn options() -> PackOptions {
+    PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() }
+}
+
+/// A directory whose syncs cost nothing, where the system has one: what would be lost is played.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Block `number`, of up to two kilobytes.
+fn block(number: u32) -> Block {
+    let data: Bytes = number.to_le_bytes().repeat(1 + number as usize * 37 % 500).into();
+    Block::hash(1, codec::RAW, HashFunction::Sha2_256, data).unwrap()
+}
+
+/// A store that is watched, and what it must hold.
+struct Watched {
+    store: PackStore,
+    recorder: Arc<Recorder>,
+    there: BTreeSet<Cid>,
+}
+
+impl Watched {
+    /// A new store, watched from when it is there.
+    fn open(dir: &Path) -> Self {
+        drop(recovery::open(dir, options()).unwrap());
+        let recorder = Recorder::start(dir);
+        Self { store: PackStore::open(dir, options()).unwrap(), recorder, there: BTreeSet::new() }
+    }
+
+    async fn put(&mut self, numbers: std::ops::Range<u32>) {
+        let blocks: Vec<_> = numbers.map(block).collect();
+        let cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
+        self.recorder.expect(&self.there, cids.iter().copied());
+        assert!(self.store.put_many(blocks, PutMode::Atomic).await.iter().all(Result::is_ok));
+        self.there.extend(cids);
+        self.acknowledged();
+    }
+
+    async fn delete(&mut self, numbers: impl Iterator<Item = u32>) {
+        let cids: Vec<_> = numbers.map(|number| *block(number).cid()).collect();
+        self.recorder.expect(&self.there, cids.iter().filter(|cid| self.there.contains(cid)).copied());
+        self.store.delete_many(&cids).await.unwrap();
+        self.there.retain(|cid| !cids.contains(cid));
+        self.acknowledged();
+    }
+
+    /// Commits the index, and again when the merge that follows is done.
+    async fn flush(&self) {
+        for _ in 0..2 {
+            self.store.flush().await.unwrap();
+            while self.store.shared.with_index(|index| Ok(index.is_merging() && !index.has_merged())).unwrap() {
+                thread::yield_now();
+            }
+        }
+        self.recorder.record(None);
+    }
+
+    fn acknowledged(&self) {
+        self.recorder.expect(&self.there, []);
+        self.recorder.record(None);
+    }
+}
+
+/// What a store holds: all of its blocks, their totals, and how many bytes are alive in each pack.
+type Content = (BTreeSet<Cid>, Totals, BTreeMap<u32, u64>);
+
+/// What stores hold whose index is lost, by their other files.
+type Rebuilt = Mutex<HashMap<Files, Content>>;
+
+/// Asserts that a store that was left with these files has what is expected, and the same without its index.
+async fn assert_recovers(files: &Files, expected: &Expected, rebuilt: &Rebuilt) {
+    let dir = directory();
+    restore(dir.path(), files);
+    let index = Index::open(&dir.path().join(recovery::INDEX), true).unwrap().unwrap();
+    let packs = find_packs(&dir.path().join("packs"), true).unwrap();
+    let lengths = packs.into_iter().map(|(number, pack)| (number, pack.len)).collect();
+    assert_eq!(contradiction(&index.packs(), &lengths), None);
+    drop(index);
+    let found = content(dir.path(), expected).await;
+    let mut others = files.clone();
+    others.retain(|path, _| !path.starts_with(recovery::INDEX));
+    let known = rebuilt.lock().get(&others).cloned();
+    let without = match known {
+        Some(known) => known,
+        None => {
+            let dir = directory();
+            restore(dir.path(), &others);
+            let content = content(dir.path(), expected).await;
+            rebuilt.lock().insert(others, content.clone());
+            content
+        }
+    };
+    assert_eq!(found, without, "with the index, and without it");
+}
+
+async fn content(dir: &Path, expected: &Expected) -> Content {
+    let store = PackStore::open(dir, options()).unwrap();
+    let listed: BTreeSet<Cid> = store.iterate().try_collect().await.unwrap();
+    assert!(expected.there.is_subset(&listed), "lost: {:?}", expected.there.difference(&listed));
+    let mut invented = listed.difference(&expected.there).filter(|cid| !expected.open.contains(cid));
+    assert_eq!(invented.next(), None);
+    let mut found = store.get_many(listed.iter().copied().collect());
+    while let Some((cid, data)) = found.try_next().await.unwrap() {
+        hash::verify(&cid, &data.unwrap()).unwrap();
+    }
+    let (totals, packs) = store.shared.with_index(|index| Ok((index.totals(), index.packs()))).unwrap();
+    assert_eq!(totals.blocks, listed.len() as u64);
+    let alive = packs.into_iter().map(|(number, known)| (number, known.live_bytes)).filter(|(_, alive)| *alive > 0);
+    let content = (listed, totals, alive.collect());
+    store.close().await.unwrap();
+    content
+}
+
+/// Looks at all states in which a crash may have left a store, on several threads.
+fn assert_all_recover(crashes: &[(Files, Arc<Expected>)]) {
+    let (next, rebuilt) = (AtomicUsize::new(0), Rebuilt::default());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from).min(8) {
+            scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                while let Some((files, expected)) = crashes.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let lengths: Vec<_> = files.iter().map(|(path, bytes)| (path, bytes.len())).collect();
+                    let recovers = || runtime.block_on(assert_recovers(files, expected, &rebuilt));
+                    let recovers = std::panic::AssertUnwindSafe(recovers);
+                    if let Err(panic) = std::panic::catch_unwind(recovers) {
+                        eprintln!("of {lengths:?}");
+                        std::panic::resume_unwind(panic);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// The states of a store that puts and deletes, makes and merges runs, and compacts its packs.
+async fn crashes_of_a_life(dir: &Path) -> Vec<(Files, Arc<Expected>)> {
+    let mut watched = Watched::open(dir);
+    for round in 0..10 {
+        watched.put(round * 10..round * 10 + 8 + round % 3).await;
+        watched.delete((round * 6..round * 6 + 20).step_by(5)).await;
+        watched.flush().await;
+        if round % 5 == 4 {
+            watched.store.compact(CompactOptions { min_dead_share: 0.0 }).await.unwrap();
+            watched.flush().await;
+        }
+    }
+    // Some of what was deleted comes back, elsewhere.
+    watched.put(10..30).await;
+    watched.delete(0..20).await;
+    watched.store.close().await.unwrap();
+    watched.recorder.end()
+}
+
+#[test]
+fn a_crash_at_any_instant_loses_nothing_and_leaves_an_index_that_can_be_used() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let dir = directory();
+    let crashes = runtime.block_on(crashes_of_a_life(dir.path()));
+    let holds = |count: usize, is_one: fn(&str) -> bool| {
+        let is_one = |(files, _): &&(Files, _)| {
+            files.keys().filter(|path| is_one(path.file_name().unwrap().to_str().unwrap())).count() >= count
+        };
+        crashes.iter().filter(is_one).count()
+    };
+    assert!(holds(4, |name| name.ends_with(".run")) > 20, "runs, those that were merged among them");
+    assert!(holds(1, |name| name == "manifest.new") > 20);
+    assert!(holds(2, |name| name.ends_with(".car")) > 20);
+    assert!(holds(1, |name| name == "00000001.car") < crashes.len() / 2, "it was compacted");
+    assert_all_recover(&crashes);
+}
+
+/// The states of a store that recovers from a crash that left `files`.
+async fn crashes_of_a_recovery(files: &Files, expected: &Expected) -> Vec<(Files, Arc<Expected>)> {
+    let dir = directory();
+    restore(dir.path(), files);
+    let recorder = Recorder::start(dir.path());
+    recorder.expect(&expected.there, expected.open.iter().copied());
+    PackStore::open(dir.path(), options()).unwrap().close().await.unwrap();
+    recorder.end()
+}
+
+#[test]
+fn a_crash_at_any_instant_of_a_recovery_loses_nothing_either() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let dir = directory();
+    let crashes = runtime.block_on(async {
+        let mut watched = Watched::open(dir.path());
+        for round in 0..6 {
+            watched.put(round * 50..round * 50 + 50).await;
+            watched.delete((round * 50..round * 50 + 50).step_by(4)).await;
+            if round == 2 {
+                watched.flush().await;
+            }
+        }
+        let expected = Expected { there: watched.there.clone(), open: BTreeSet::new() };
+        let behind = watched.recorder.now();
+        watched.store.close().await.unwrap();
+        watched.recorder.end();
+        let mut lost = behind.clone();
+        lost.retain(|path, _| !path.starts_with(recovery::INDEX));
+        let mut crashes = crashes_of_a_recovery(&behind, &expected).await;
+        crashes.extend(crashes_of_a_recovery(&lost, &expected).await);
+        crashes
+    });
+    let runs = |files: &Files| files.keys().filter(|path| path.extension().is_some_and(|end| end == "run")).count();
+    assert!(crashes.iter().filter(|(files, _)| runs(files) > 1).count() > 20, "it commits on the way");
+    assert_all_recover(&crashes);
+}

@@ -1,0 +1,115 @@
+//! Files of an index that are damaged, foreign, cut or cannot be read.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, symlink};
+
+use super::*;
+
+#[test]
+fn damage_at_any_byte_of_any_file_is_found_when_the_index_is_opened() {
+    let (dir, index, model) = several_runs();
+    drop(index);
+    for (path, whole) in files(dir.path()) {
+        // The header is at the beginning.
+        for place in (0..200.min(whole.len())).chain((200..whole.len()).step_by(13)) {
+            let mut hurt = whole.clone();
+            hurt[place] ^= 1 << (place % 8);
+            fs::write(&path, &hurt).unwrap();
+            assert!(is_unusable(dir.path()), "byte {place} of {}", path.display());
+        }
+        for len in (0..whole.len()).step_by(37).chain([whole.len() - 1]) {
+            fs::write(&path, &whole[..len]).unwrap();
+            assert!(is_unusable(dir.path()), "{len} bytes of {}", path.display());
+        }
+        fs::write(&path, [&whole[..], b"x"].concat()).unwrap();
+        assert!(is_unusable(dir.path()), "{} with one byte more", path.display());
+        fs::write(&path, &whole).unwrap();
+        assert_same(&open(dir.path()), &model, 100);
+        // Without its manifest, an index is a new one.
+        if path.extension().is_some() {
+            fs::remove_file(&path).unwrap();
+            assert!(is_unusable(dir.path()), "without {}", path.display());
+            fs::write(&path, &whole).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_run_of_another_index_is_not_taken_for_one_of_this() {
+    let ((dir, index, _), (other, other_index, mut model)) = (several_runs(), several_runs());
+    change(&other_index, &mut model, &[(0, None)]);
+    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
+    change(&other_index, &mut model, &more);
+    settle(&other_index);
+    drop((index, other_index));
+    let foreign = files(other.path()).into_iter().rfind(|(path, _)| path.extension().is_some()).unwrap();
+    let own = files(dir.path()).into_keys().find(|path| path.extension().is_some()).unwrap();
+    fs::write(own, foreign.1).unwrap();
+    assert!(is_unusable(dir.path()));
+}
+
+#[test]
+fn a_run_that_is_truncated_while_it_is_open_is_an_error_and_ends_nothing() {
+    let (dir, index, _) = several_runs();
+    for path in files(dir.path()).into_keys().filter(|path| path.extension().is_some()) {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
+    }
+    let keys: Vec<_> = (0..400).map(key).collect();
+    let error = index.locate(&keys).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("rebuilt from the packs"), "{error}");
+    assert_eq!(index.page(None, 1_000).unwrap_err().kind(), ErrorKind::Corrupt);
+    drop(index);
+    assert!(is_unusable(dir.path()));
+}
+
+#[test]
+fn damage_does_not_get_into_a_merged_run() {
+    let (dir, index, mut model) = several_runs();
+    let newest = files(dir.path()).into_keys().rfind(|path| path.extension().is_some()).unwrap();
+    let file = OpenOptions::new().write(true).open(newest).unwrap();
+    file.write_all_at(&[0xa5; 3], file.metadata().unwrap().len() - 3).unwrap();
+    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
+    change(&index, &mut model, &more);
+    index.commit().unwrap();
+    assert!(index.is_merging());
+    while !index.has_merged() {
+        std::thread::yield_now();
+    }
+    let runs = index.state.read().runs.len();
+    settle(&index);
+    assert_eq!(index.state.read().runs.len(), runs);
+    index.commit().unwrap();
+    assert!(!index.is_merging(), "it is not tried again and again");
+    drop(index);
+    assert!(is_unusable(dir.path()));
+}
+
+#[test]
+fn a_file_that_the_disk_cannot_read_is_like_a_damaged_one() {
+    let (dir, index, model) = several_runs();
+    drop(index);
+    for (path, whole) in files(dir.path()) {
+        fs::remove_file(&path).unwrap();
+        // What this file begins with can be read by nobody.
+        symlink("/proc/self/mem", &path).unwrap();
+        assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), Some(libc::EIO));
+        for is_read_only in [false, true] {
+            let why = Index::open(dir.path(), is_read_only).unwrap().unwrap_err();
+            assert!(why.contains(path.to_str().unwrap()), "{why}");
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(is_unusable(dir.path()), "a directory instead of {}", path.display());
+        fs::remove_dir(&path).unwrap();
+        fs::write(&path, &whole).unwrap();
+        assert_same(&open(dir.path()), &model, 100);
+    }
+    // What is in the way is not in the way of a new one.
+    let manifest = dir.path().join("manifest");
+    fs::remove_file(&manifest).unwrap();
+    symlink("/proc/self/mem", &manifest).unwrap();
+    drop(Index::begin(dir.path(), false).unwrap());
+    assert_same(&open(dir.path()), &BTreeMap::new(), 100);
+}
