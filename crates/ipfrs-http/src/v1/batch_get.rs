@@ -5,8 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64_simd::STANDARD;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
@@ -182,11 +181,7 @@ fn write_block(out: &mut Vec<u8>, cid: &str, data: &[u8]) {
     out.extend_from_slice(b"{\"cid\":\"");
     out.extend_from_slice(cid.as_bytes());
     out.extend_from_slice(b"\",\"data\":\"");
-    let start = out.len();
-    out.resize(start + data.len().div_ceil(3) * 4, 0);
-    // The slice is exactly as long as the encoding.
-    let encoded = STANDARD.encode_slice(data, &mut out[start..]).unwrap_or(0);
-    out.truncate(start + encoded);
+    STANDARD.encode_append(data, out);
     out.extend_from_slice(b"\",\"size\":");
     out.extend_from_slice(data.len().to_string().as_bytes());
     out.push(b'}');
