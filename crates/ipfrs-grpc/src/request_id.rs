@@ -17,7 +17,7 @@ pub(crate) fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
     let mut id = match headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes())) {
         Some(id) => id.clone(),
         // Hexadecimal digits are always a valid header value.
-        None => HeaderValue::try_from(ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-")),
+        None => HeaderValue::from_bytes(&ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-")),
     };
     id.set_sensitive(true);
     id

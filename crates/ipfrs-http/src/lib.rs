@@ -23,8 +23,8 @@ mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
-/// An answer that is ready, as it goes over the wire.
-pub use gateway::ready::Written;
+/// An answer that is ready, as it goes over the wire, and what asks for it.
+pub use gateway::ready::{Plain, Written};
 /// Readiness and shutdown, which all front-ends share.
 pub use ipfrs_node::Lifecycle;
 pub use metrics::HttpMetrics;

@@ -21,13 +21,18 @@ pub(crate) fn operation_id(headers: &HeaderMap) -> Result<Option<OperationId>> {
 /// The client's ID for its request, or a new one. HTTP/2 keeps it out of the table of headers that a connection has seen, from
 /// which each would drive out another that comes again.
 pub(crate) fn of(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
-    let mut id = match headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes())) {
+    let mut id = match chosen(headers) {
         Some(id) => id.clone(),
         // Hexadecimal digits are always a valid header value.
-        None => HeaderValue::try_from(ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-")),
+        None => HeaderValue::from_bytes(&ids.make()).unwrap_or_else(|_| HeaderValue::from_static("-")),
     };
     id.set_sensitive(true);
     id
+}
+
+/// The ID that a client chose for its request.
+pub(crate) fn chosen(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(X_REQUEST_ID).filter(|id| RequestIds::is_fit(id.as_bytes()))
 }
 
 /// The ID of the request being answered, for handlers that put it into a body.

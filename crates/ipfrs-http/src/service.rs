@@ -19,12 +19,15 @@ use tower::Service as _;
 
 use crate::config::Namespace;
 use crate::gateway::hosts::{Called, Way};
-use crate::gateway::ready::Written;
+use crate::gateway::ready::{Plain, Written};
 use crate::gateway::site::Site;
 use crate::gateway::{self, hosted};
 use crate::metrics;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::router::AppState;
+
+/// What paths of immutable content begin with.
+const IPFS_PREFIX: &str = "/ipfs/";
 
 /// All routes, with a short way for answers that are ready. Cloning shares them.
 #[derive(Debug, Clone)]
@@ -44,25 +47,30 @@ impl Service {
         Answering { step: self.step(request, peer), is_head }
     }
 
-    /// The answer to a GET of HTTP/1.1 without a body, where it is ready, in the bytes that [`answer`](Self::answer) leads to: the head is
-    /// written to `head`. `path` is the request's target, which has no host and no query; `headers` are of lines about content, not
-    /// about the connection. `None` for everything else, which nothing has come of then.
-    pub fn answer_written(
-        &self,
-        path: &str,
-        headers: &HeaderMap,
-        peer: Option<IpAddr>,
-        head: &mut Vec<u8>,
-    ) -> Option<Written> {
+    /// What the headers of a GET of HTTP/1.1 from `peer` say, for [`answer_written`](Self::answer_written). `headers` are of lines about
+    /// content, not about the connection. `None` where it takes more than a path to answer such a request.
+    pub fn plain(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<Plain> {
         if lacks_host(Version::HTTP_11, headers) {
             return None;
         }
         let origin = Uri::default();
         let called = Called::read(&origin, headers, self.state.hosts.trusts(peer)).ok()?;
-        match self.state.hosts.way(&called, path) {
-            Way::Daemon | Way::Gateway => self.state.ready.get_written(&self.state, path, headers, head),
-            Way::Hosted(_) => None,
+        let is_ipfs_only = match self.state.hosts.way(&called, IPFS_PREFIX) {
+            Way::Daemon => false,
+            Way::Gateway => true,
+            Way::Hosted(_) => return None,
+        };
+        Plain::of(&self.state, headers.get(HOST)?, headers, is_ipfs_only)
+    }
+
+    /// The answer to a GET of HTTP/1.1 without a body whose headers are `plain`, where it is ready, in the bytes that
+    /// [`answer`](Self::answer) leads to: the head is written to `head`. `path` is the request's target, which has no host and no query.
+    /// `None` for everything else, which nothing has come of then.
+    pub fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written> {
+        if plain.is_ipfs_only && !path.starts_with(IPFS_PREFIX) {
+            return None;
         }
+        self.state.ready.get_written(&self.state, path, plain, head)
     }
 
     /// How a request is answered.

@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use ipfrs_grpc::Grpc;
-use ipfrs_http::{Service, Written};
+use ipfrs_http::{Plain, Service, Written};
 use ipfrs_node::{Limit, Node};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
@@ -41,8 +41,11 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
     /// Answers a request from `peer`.
     fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering;
 
+    /// What the headers of a GET from `peer` say, where that is nothing unusual: see [`Service::plain`].
+    fn plain(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Plain>;
+
     /// The answer to a GET of HTTP/1.1 where it is ready: see [`Service::answer_written`].
-    fn answer_written(&self, path: &str, headers: &HeaderMap, peer: IpAddr, head: &mut Vec<u8>) -> Option<Written>;
+    fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written>;
 }
 
 impl FrontEnd for Service {
@@ -52,8 +55,12 @@ impl FrontEnd for Service {
         self.answer(request, Some(peer))
     }
 
-    fn answer_written(&self, path: &str, headers: &HeaderMap, peer: IpAddr, head: &mut Vec<u8>) -> Option<Written> {
-        self.answer_written(path, headers, Some(peer), head)
+    fn plain(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Plain> {
+        self.plain(headers, Some(peer))
+    }
+
+    fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written> {
+        self.answer_written(path, plain, head)
     }
 }
 
@@ -65,7 +72,11 @@ impl FrontEnd for Grpc {
     }
 
     /// Nothing is: its calls are POSTs.
-    fn answer_written(&self, _: &str, _: &HeaderMap, _: IpAddr, _: &mut Vec<u8>) -> Option<Written> {
+    fn plain(&self, _: &HeaderMap, _: IpAddr) -> Option<Plain> {
+        None
+    }
+
+    fn answer_written(&self, _: &str, _: &Plain, _: &mut Vec<u8>) -> Option<Written> {
         None
     }
 }

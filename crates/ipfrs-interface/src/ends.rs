@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::task::coop::has_budget_remaining;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
@@ -33,6 +34,8 @@ pub(crate) struct Ends<'a, 'd> {
     is_registered: bool,
     cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
     silence: Pin<&'a mut Sleep>,
+    /// Whether the task's waker is with `silence`.
+    is_timed: bool,
     longest: Duration,
 }
 
@@ -45,7 +48,7 @@ impl<'a, 'd> Ends<'a, 'd> {
         silence: Pin<&'a mut Sleep>,
         longest: Duration,
     ) -> Self {
-        Self { drain, started, is_registered: false, cut, silence, longest }
+        Self { drain, started, is_registered: false, cut, silence, is_timed: false, longest }
     }
 
     /// Whether what is idle is to be closed. The task is woken when it is.
@@ -65,6 +68,9 @@ impl<'a, 'd> Ends<'a, 'd> {
 
     /// Whether a client that has asked for nothing `since` then has had its time. The task is woken when it has.
     pub(crate) fn is_silent(&mut self, since: Instant, cx: &mut Context<'_>) -> bool {
+        if self.is_timed && !self.silence.is_elapsed() {
+            return false;
+        }
         let end = since + self.longest;
         // The timer is not set anew for each request, but when it has run out and there were some.
         while self.silence.as_mut().poll(cx).is_ready() {
@@ -73,6 +79,8 @@ impl<'a, 'd> Ends<'a, 'd> {
             }
             self.silence.as_mut().reset(end);
         }
+        // A task that has done enough for one turn is told so instead of having its waker taken.
+        self.is_timed = has_budget_remaining();
         false
     }
 }

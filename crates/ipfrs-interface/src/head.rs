@@ -18,7 +18,12 @@ pub(crate) struct Get<'a> {
     pub(crate) path: &'a str,
     /// Bytes of the head.
     pub(crate) len: usize,
+    /// The lines of its headers with the empty one behind them; nothing where its first line is written in an unusual way.
+    pub(crate) lines: &'a [u8],
 }
+
+/// What follows the target in the first line.
+const VERSION: &[u8] = b" HTTP/1.1\r\n";
 
 impl<'a> Get<'a> {
     /// The request that `bytes` begin with, if all of its head is there; its headers replace those in `headers`. The parser is the one
@@ -43,7 +48,28 @@ impl<'a> Get<'a> {
             let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
             headers.append(name, HeaderValue::from_bytes(header.value).ok()?);
         }
-        headers.contains_key(HOST).then_some(Self { path, len })
+        let first = memchr::memchr(b'\n', bytes).map_or(0, |end| end + 1);
+        let lines = if bytes[..first].ends_with(VERSION) { &bytes[first..len] } else { &[] };
+        headers.contains_key(HOST).then_some(Self { path, len, lines })
+    }
+
+    /// The request that `bytes` begin with, if it is one like the last, whose headers were these `lines`: with other bytes only in
+    /// its path.
+    pub(crate) fn like(bytes: &'a [u8], lines: &[u8]) -> Option<Self> {
+        let target = bytes.strip_prefix(b"GET ")?;
+        let end = memchr::memchr(b' ', target)?;
+        let (path, rest) = target.split_at(end);
+        if lines.is_empty() || !rest.strip_prefix(VERSION)?.starts_with(lines) {
+            return None;
+        }
+        // Without a branch for each byte.
+        let is_path = path.iter().fold(path.first() == Some(&b'/'), |is_path, byte| {
+            is_path & byte.is_ascii_graphic() & (*byte != b'?') & (*byte != b'#')
+        });
+        let path = str::from_utf8(path).ok().filter(|_| is_path)?;
+        let first = b"GET ".len() + end + VERSION.len();
+        let len = first + lines.len();
+        Some(Self { path, len, lines: &bytes[first..len] })
     }
 }
 
@@ -72,6 +98,48 @@ mod tests {
             headers.sort();
             assert_eq!(headers, ["connection=\"Keep-Alive\"", "host=\"x\"", "user-agent=\"y z\""]);
         }
+    }
+
+    #[test]
+    fn a_get_is_known_again_by_its_headers_whatever_its_path() {
+        let mut headers = HeaderMap::new();
+        let lines = Get::parse(GET.as_bytes(), &mut headers).unwrap().lines;
+        assert_eq!(lines, &GET.as_bytes()["GET /ipfs/bafy/a%20b HTTP/1.1\r\n".len()..]);
+        for path in ["/", "/ipfs/bafy/a%20b", "/ipfs/other/~!$&'()*+,;=:@"] {
+            let bytes = format!("{}behind", GET.replacen("/ipfs/bafy/a%20b", path, 1));
+            let get = Get::like(bytes.as_bytes(), lines).unwrap();
+            assert_eq!((get.path, get.len, get.lines), (path, bytes.len() - "behind".len(), lines));
+            let parsed = Get::parse(bytes.as_bytes(), &mut headers).unwrap();
+            assert_eq!((parsed.path, parsed.len, parsed.lines), (get.path, get.len, get.lines));
+        }
+        for end in 0..GET.len() {
+            assert!(Get::like(&GET.as_bytes()[..end], lines).is_none(), "{end} bytes of it");
+        }
+        for (part, other) in [
+            ("GET", "HEAD"),
+            ("GET ", "GET  "),
+            ("GET", "\r\nGET"),
+            ("/ipfs/", "http://x/ipfs/"),
+            ("/ipfs/", "/ip\0fs/"),
+            ("/ipfs/", "/ip\tfs/"),
+            ("/ipfs/", "/ip\u{e9}fs/"),
+            ("/ipfs/bafy/a%20b", ""),
+            ("b HTTP", "b?format=car HTTP"),
+            ("b HTTP", "b# HTTP"),
+            ("b HTTP", "b  HTTP"),
+            ("HTTP/1.1", "HTTP/1.0"),
+            ("HTTP/1.1\r\n", "HTTP/1.1\n"),
+            ("HTTP/1.1\r\n", "HTTP/1.1\r\nA: b\r\n"),
+            ("Host: x", "Host: y"),
+            ("Host: x", "host: x"),
+            ("\r\n\r\n", "\r\nA: b\r\n\r\n"),
+        ] {
+            let bytes = GET.replacen(part, other, 1);
+            assert!(Get::like(bytes.as_bytes(), lines).is_none(), "{bytes}");
+        }
+        assert!(Get::like(GET.as_bytes(), b"").is_none());
+        let unusual = format!("\r\n{GET}");
+        assert!(Get::parse(unusual.as_bytes(), &mut headers).unwrap().lines.is_empty());
     }
 
     #[test]

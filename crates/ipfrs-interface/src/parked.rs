@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::http::HeaderMap;
-use ipfrs_http::Written;
+use ipfrs_http::{Plain, Written};
 use ipfrs_stream::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -26,6 +26,9 @@ pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Most bytes that are looked at together: requests with larger heads are not as usual.
 const READ_BYTES: usize = 8 * 1024;
+
+/// Longest headers that are kept to know them again.
+const KEPT_BYTES: usize = 1024;
 
 /// What a thread works with while it looks at a connection.
 struct Desk {
@@ -62,6 +65,8 @@ pub(crate) struct Parked<F> {
     is_new: bool,
     /// Of a new connection, what may become the beginning of HTTP/2.
     held: Bytes,
+    /// The headers of the last request that was answered here: most clients send the same with each.
+    usual: Option<Box<Usual>>,
     /// What the socket has not taken yet.
     unsent: Option<Box<Unsent>>,
     /// Since when nothing was asked, or was being sent.
@@ -70,6 +75,12 @@ pub(crate) struct Parked<F> {
     has_answered: bool,
     /// How long the next request is looked for before it is waited for.
     busy_poll: Duration,
+}
+
+/// Headers that were read before.
+struct Usual {
+    lines: Box<[u8]>,
+    plain: Plain,
 }
 
 /// The rest of an answer.
@@ -81,8 +92,8 @@ struct Unsent {
 impl<F: FrontEnd> Parked<F> {
     /// A connection from `peer` on which nothing was said yet.
     pub(crate) fn new(front_end: F, peer: IpAddr, busy_poll: Duration) -> Self {
-        let (is_new, held, unsent, since) = (true, Bytes::new(), None, Instant::now());
-        Self { front_end, peer, is_new, held, unsent, since, has_answered: false, busy_poll }
+        let (is_new, held, usual, unsent, since) = (true, Bytes::new(), None, None, Instant::now());
+        Self { front_end, peer, is_new, held, usual, unsent, since, has_answered: false, busy_poll }
     }
 
     /// Begins to wait for a request now. `is_new`: what comes has its own version of HTTP.
@@ -160,14 +171,9 @@ impl<F: FrontEnd> Parked<F> {
         let is_http2 = self.is_new && read.starts_with(PREFACE);
         let mut rest = read;
         while !rest.is_empty() && self.unsent.is_none() {
-            let Some(get) = Get::parse(rest, &mut desk.headers) else { break };
             desk.head.clear();
-            let front_end = &self.front_end;
-            let Some(answer) = front_end.answer_written(get.path, &desk.headers, self.peer, &mut desk.head) else {
-                break;
-            };
-            request_log::written(&get, &desk.headers, self.peer, &answer);
-            rest = &rest[get.len..];
+            let Some((len, answer)) = self.answer(rest, &mut desk.headers, &mut desk.head) else { break };
+            rest = &rest[len..];
             self.is_new = false;
             self.since = answer.start.into();
             self.has_answered = true;
@@ -179,6 +185,25 @@ impl<F: FrontEnd> Parked<F> {
         }
         let woken = (!is_all && self.unsent.is_none()).then_some(Woken::Asks { is_http2 });
         Poll::Ready(Ok(woken))
+    }
+
+    /// Answers the request that `bytes` begin with, if its answer is ready: its head is written to `head`. Gives how long the request
+    /// is, too.
+    fn answer(&mut self, bytes: &[u8], headers: &mut HeaderMap, head: &mut Vec<u8>) -> Option<(usize, Written)> {
+        let like_last = self.usual.as_ref().and_then(|usual| Some((Get::like(bytes, &usual.lines)?, &usual.plain)));
+        if let Some((get, plain)) = like_last {
+            let answer = self.front_end.answer_written(get.path, plain, head)?;
+            request_log::written(get.path, plain, self.peer, head, &answer);
+            return Some((get.len, answer));
+        }
+        let get = Get::parse(bytes, headers)?;
+        let plain = self.front_end.plain(headers, self.peer)?;
+        let answer = self.front_end.answer_written(get.path, &plain, head)?;
+        request_log::written(get.path, &plain, self.peer, head, &answer);
+        if plain.may_come_again() && !get.lines.is_empty() && get.lines.len() <= KEPT_BYTES {
+            self.usual = Some(Box::new(Usual { lines: get.lines.into(), plain }));
+        }
+        Some((get.len, answer))
     }
 }
 

@@ -10,12 +10,10 @@ use std::time::Instant;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use axum::http::{Method, Request, Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
-use ipfrs_http::Written;
+use ipfrs_http::{Plain, Written};
 use pin_project_lite::pin_project;
-
-use crate::head::Get;
 
 /// The target that `RUST_LOG=ipfrs_interface=debug` turns on.
 const TARGET: &str = "ipfrs_interface";
@@ -82,30 +80,26 @@ impl<F> Logged<F> {
     }
 }
 
-/// Logs a request with these headers, which came from `client` and whose `answer` is written.
-pub(crate) fn written(get: &Get<'_>, headers: &HeaderMap, client: IpAddr, answer: &Written) {
+/// Logs a GET of `path` with these headers, which came from `client` and whose `answer` has this head.
+pub(crate) fn written(path: &str, plain: &Plain, client: IpAddr, head: &[u8], answer: &Written) {
     if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
         return;
     }
     let entry = Entry {
         started: answer.start,
         client: client.to_canonical(),
-        host: host_in(headers).unwrap_or_default().to_owned(),
+        host: plain.host.to_str().unwrap_or_default().to_owned(),
         method: Method::GET,
-        path: get.path.to_owned(),
+        path: path.to_owned(),
     };
-    let id = answer.request_id.to_str().unwrap_or_default().to_owned();
+    let id = String::from_utf8_lossy(&head[answer.request_id.clone()]).into_owned();
     drop(Finish { entry, status: StatusCode::OK, id, sent_bytes: answer.body.len() as u64, complete: true });
 }
 
 /// The host that a request names, as it is written.
 fn host_of<B>(request: &Request<B>) -> &str {
-    let by_header = || host_in(request.headers());
+    let by_header = || request.headers().get(HOST)?.to_str().ok();
     request.uri().authority().map(Authority::as_str).or_else(by_header).unwrap_or_default()
-}
-
-fn host_in(headers: &HeaderMap) -> Option<&str> {
-    headers.get(HOST)?.to_str().ok()
 }
 
 impl<F> fmt::Debug for Logged<F> {

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longest ID that is taken from a client, in bytes.
 const MAX_BYTES: usize = 128;
+/// Digits of each of the two numbers that an ID consists of.
+const HALF_BYTES: usize = 16;
 
 /// Makes IDs that are unique in this process and very likely everywhere.
 #[derive(Debug)]
 pub struct RequestIds {
     /// The first half of each: 16 hexadecimal digits.
-    prefix: String,
+    prefix: [u8; HALF_BYTES],
     next: AtomicU64,
 }
 
@@ -19,18 +21,17 @@ impl RequestIds {
     #[must_use]
     pub fn new() -> Self {
         // RandomState is seeded by the system: enough to tell two processes apart.
-        let prefix = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
+        let prefix = digits(RandomState::new().hash_one(std::process::id()));
         Self { prefix, next: AtomicU64::new(1) }
     }
 
     /// A new ID: 32 hexadecimal digits.
     #[must_use]
-    pub fn make(&self) -> String {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        // What formats numbers takes a tenth of the time of an answer that is ready.
-        let mut id = String::with_capacity(2 * self.prefix.len());
-        id.push_str(&self.prefix);
-        id.extend(number.to_be_bytes().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+    pub fn make(&self) -> [u8; 2 * HALF_BYTES] {
+        let mut id = [0; 2 * HALF_BYTES];
+        let (first, second) = id.split_at_mut(HALF_BYTES);
+        first.copy_from_slice(&self.prefix);
+        second.copy_from_slice(&digits(self.next.fetch_add(1, Ordering::Relaxed)));
         id
     }
 
@@ -41,9 +42,15 @@ impl RequestIds {
     }
 }
 
-/// The hexadecimal digit of a number below 16.
-fn digit(value: u8) -> char {
-    char::from(if value < 10 { b'0' + value } else { b'a' + value - 10 })
+/// The hexadecimal digits of a number. What formats numbers takes a tenth of the time of an answer that is ready.
+fn digits(number: u64) -> [u8; HALF_BYTES] {
+    let mut left = number;
+    let mut digits = [0; HALF_BYTES];
+    for digit in digits.iter_mut().rev() {
+        *digit = b"0123456789abcdef"[(left & 15) as usize];
+        left >>= 4;
+    }
+    digits
 }
 
 impl Default for RequestIds {
@@ -58,10 +65,10 @@ mod tests {
 
     #[test]
     fn an_id_is_the_prefix_of_the_process_and_the_number_of_the_request() {
-        let ids = RequestIds { prefix: "00000000000000ab".to_owned(), next: AtomicU64::new(0x0123_4567_89ab_cdef) };
-        assert_eq!(ids.make(), "00000000000000ab0123456789abcdef");
-        assert_eq!(ids.make(), "00000000000000ab0123456789abcdf0");
+        let ids = RequestIds { prefix: digits(0xab), next: AtomicU64::new(0x0123_4567_89ab_cdef) };
+        assert_eq!(ids.make(), *b"00000000000000ab0123456789abcdef");
+        assert_eq!(ids.make(), *b"00000000000000ab0123456789abcdf0");
         let (one, other) = (RequestIds::new().make(), RequestIds::new().make());
-        assert!(one != other && one.len() == 32 && RequestIds::is_fit(one.as_bytes()), "{one} {other}");
+        assert!(one[..HALF_BYTES] != other[..HALF_BYTES] && RequestIds::is_fit(&one), "{one:?} {other:?}");
     }
 }

@@ -4,6 +4,7 @@
 //! came of that is kept, and given again while no block has gone away from the store. Bodies are slices of mapped
 //! packs: what is kept of them is a reference.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -20,7 +21,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::request::{SERVICE_WORKER, format_by_accept};
-use super::written::Fields;
+use super::written::Head;
 use super::{ROUTE, cors};
 use crate::compression::{Compression, Form};
 use crate::metrics::{Family, HttpMetrics};
@@ -52,8 +53,8 @@ pub(crate) struct ReadyAnswers {
 #[derive(Debug)]
 struct Ready {
     headers: HeaderMap,
-    /// The same as they are written, where there is a body.
-    fields: Option<Fields>,
+    /// The head as it is written, where there is a body.
+    head: Option<Head>,
     body: Bytes,
     /// Whether clients may get it compressed. What was compressed before is given from here.
     varies: bool,
@@ -68,10 +69,41 @@ struct Ready {
 pub struct Written {
     /// What follows the head.
     pub body: Bytes,
-    /// The ID of the request, as the head says it.
-    pub request_id: HeaderValue,
+    /// Where in the head the ID of the request is.
+    pub request_id: Range<usize>,
     /// When the request was looked at.
     pub start: Instant,
+}
+
+/// What the headers of a GET say that leave it to the path which answer is given.
+#[derive(Debug)]
+pub struct Plain {
+    /// Its host, as it was written.
+    pub host: HeaderValue,
+    /// The ID that the client chose for it.
+    request_id: Option<HeaderValue>,
+    /// Whether an answer that may be compressed is given as it is.
+    leaves: bool,
+    /// Whether only paths under `/ipfs` are answered.
+    pub(crate) is_ipfs_only: bool,
+}
+
+impl Plain {
+    /// Reads the `headers` of a request of HTTP/1.1 to `host`. `None` where one of them may decide the answer.
+    pub(crate) fn of(state: &AppState, host: &HeaderValue, headers: &HeaderMap, is_ipfs_only: bool) -> Option<Self> {
+        if decides_by_headers(headers) {
+            return None;
+        }
+        let leaves = state.compression.leaves(Version::HTTP_11, headers);
+        let request_id = request_id::chosen(headers).cloned();
+        Some(Self { host: host.clone(), request_id, leaves, is_ipfs_only })
+    }
+
+    /// Whether another request with the same headers may come: none has the ID of another.
+    #[must_use]
+    pub fn may_come_again(&self) -> bool {
+        self.request_id.is_none()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -141,24 +173,26 @@ impl ReadyAnswers {
         &self,
         state: &AppState,
         path: &str,
-        headers: &HeaderMap,
+        plain: &Plain,
         head: &mut Vec<u8>,
     ) -> Option<Written> {
         let ready = self.cache.as_ref()?.get(path)?;
         let start = Instant::now();
         let age = (start - self.started).as_secs().saturating_sub(ready.made.load(Ordering::Relaxed));
         let is_fresh = age < RENEW_AFTER_SECONDS && ready.removals == state.node.removals();
-        if !is_fresh || decides_by_headers(headers) {
+        if !is_fresh || (ready.varies && !plain.leaves) {
             return None;
         }
-        let fields = ready.fields.as_ref()?;
-        if ready.varies && !state.compression.leaves(Version::HTTP_11, headers) {
-            return None;
-        }
-        let request_id = request_id::of(headers, &state.request_ids);
-        fields.write(head, &request_id, ready.body.len());
+        let kept = ready.head.as_ref()?;
+        let (id_start, id_bytes) = match &plain.request_id {
+            Some(id) => (kept.write(head, id.as_bytes(), start), id.len()),
+            None => {
+                let id = state.request_ids.make();
+                (kept.write(head, &id, start), id.len())
+            }
+        };
         self.count(state, &ready, ready.body.len() as u64, start);
-        Some(Written { body: ready.body.clone(), request_id, start })
+        Some(Written { body: ready.body.clone(), request_id: id_start..id_start + id_bytes, start })
     }
 
     /// Counts an answer whose body has this length on the wire.
@@ -187,8 +221,8 @@ impl ReadyAnswers {
         let mut headers = answer.headers().clone();
         cors::add(&mut headers);
         let varies = compression.varies(&mut headers, body.len() as u64);
-        let fields = (!body.is_empty()).then(|| Fields::of(&headers));
-        let ready = Ready { headers, fields, body, varies, removals, made };
+        let head = (!body.is_empty()).then(|| Head::of(&headers, body.len()));
+        let ready = Ready { headers, head, body, varies, removals, made };
         cache.insert(path.to_owned(), Arc::new(ready));
         self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
     }

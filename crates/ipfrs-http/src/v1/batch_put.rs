@@ -77,7 +77,7 @@ pub(super) async fn put(
         state.node.batch_put(batch).await
     };
     let outcome = outcome.await.map_err(|e| Problem::new(e, &id))?;
-    render(outcome, &state.request_ids.make(), &id)
+    render(outcome, &String::from_utf8_lossy(&state.request_ids.make()), &id)
 }
 
 fn mode(mode: TransactionMode) -> PutMode {
