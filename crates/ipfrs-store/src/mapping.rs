@@ -3,7 +3,7 @@
 //!
 //! All `unsafe` of this crate is here and in `fault`. It rests on these facts:
 //!
-//! 1. A [`MappedFile`] maps its file once, at full capacity, and unmaps it when it is dropped. Every slice that is
+//! 1. A [`MappedFile`] maps its file once, at full capacity, and lets go of it when it is dropped. Every slice that is
 //!    handed out ([`FileSlice`]) holds an `Arc` of it, so the memory outlives the slice.
 //! 2. Slices are handed out of the first [`MappedFile::readable`] bytes only. Those bytes exist in the file, and nobody
 //!    changes them: packs are append-only, and the lock on the store keeps other processes of this program away. (The
@@ -16,10 +16,12 @@
 #![allow(unsafe_code)]
 
 mod fault;
+mod release;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +31,7 @@ use parking_lot::RwLock;
 
 pub use self::fault::Sending;
 use self::fault::{Faults, Region as Protected};
+pub(crate) use self::release::wait_for_released;
 
 /// The mapped files of a store: a shared table from address ranges to files. Cloning shares the table.
 #[derive(Debug, Clone, Default)]
@@ -104,12 +107,17 @@ impl Mappings {
 /// A file that is mapped once, read-only, at its full capacity, and grows under the mapping.
 #[derive(Debug)]
 pub(crate) struct MappedFile {
-    // Before the mapping: fields are dropped in this order.
+    view: ManuallyDrop<View>,
+    readable: AtomicU64,
+    mappings: Mappings,
+}
+
+/// A file, its mapping, and what makes that safe. Fields are dropped in this order.
+#[derive(Debug)]
+struct View {
     protected: Protected,
     map: MmapRaw,
     file: File,
-    readable: AtomicU64,
-    mappings: Mappings,
 }
 
 impl MappedFile {
@@ -121,17 +129,18 @@ impl MappedFile {
         let protected = unsafe { Protected::protect(map.as_ptr(), map.len(), &mappings.faults)? };
         let start = map.as_ptr().addr();
         mappings.register(start, Region { end: start + map.len(), fd: file.as_raw_fd() });
-        Ok(Self { protected, map, file, readable: AtomicU64::new(readable), mappings: mappings.clone() })
+        let view = ManuallyDrop::new(View { protected, map, file });
+        Ok(Self { view, readable: AtomicU64::new(readable), mappings: mappings.clone() })
     }
 
     /// The file itself.
     pub(crate) fn file(&self) -> &File {
-        &self.file
+        &self.view.file
     }
 
     /// Most bytes that the mapping can show.
     pub(crate) fn capacity(&self) -> u64 {
-        self.map.len() as u64
+        self.view.map.len() as u64
     }
 
     /// Length of the part that slices may be taken of, in bytes.
@@ -143,11 +152,11 @@ impl MappedFile {
     /// not shorter than it should be. (Within its last page, a file that was truncated shows zeros and raises nothing.)
     /// Once `false`, it stays so.
     pub(crate) fn is_intact(&self) -> bool {
-        if self.protected.is_hurt() {
+        if self.view.protected.is_hurt() {
             return false;
         }
         if self.is_too_short() && self.is_too_short() {
-            self.protected.hurt();
+            self.view.protected.hurt();
             return false;
         }
         true
@@ -156,12 +165,12 @@ impl MappedFile {
     /// Whether somebody has met a page that is gone. Costs no system call, where [`is_intact`](Self::is_intact) asks for the
     /// file's length as well.
     pub(crate) fn has_faulted(&self) -> bool {
-        self.protected.is_hurt()
+        self.view.protected.is_hurt()
     }
 
     /// Notes that what it shows may not be what was written, as if a part were gone.
     pub(crate) fn distrust(&self) {
-        self.protected.hurt();
+        self.view.protected.hurt();
     }
 
     /// Whether the file is shorter than its readable part. The writer may lengthen both, or shorten both, meanwhile;
@@ -169,8 +178,16 @@ impl MappedFile {
     fn is_too_short(&self) -> bool {
         let before = self.readable();
         // A file whose length cannot be asked for is not known to be hurt.
-        let Ok(status) = rustix::fs::fstat(&self.file) else { return false };
+        let Ok(status) = rustix::fs::fstat(&self.view.file) else { return false };
         u64::try_from(status.st_size).unwrap_or(0) < before.min(self.readable())
+    }
+
+    /// Has the system begin to write `len` bytes from `offset` on to the disk, so that less is left to wait for when they are
+    /// synced. Only a hint.
+    pub(crate) fn begin_write_back(&self, offset: u64, len: u64) {
+        let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else { return };
+        // SAFETY: a system call that takes no memory, on a descriptor that is open.
+        unsafe { libc::sync_file_range(self.view.file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
     }
 
     /// Lets slices be taken of the first `end` bytes. They must have been written, and must not change any more. A
@@ -189,8 +206,10 @@ impl MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // Runs before the fields are dropped: out of the table first, unmapped and closed then.
-        self.mappings.unregister(self.map.as_ptr().addr());
+        // Out of the table first, unmapped and closed then.
+        self.mappings.unregister(self.view.map.as_ptr().addr());
+        // SAFETY: it is taken once, here, and nothing uses it afterwards.
+        release::release(unsafe { ManuallyDrop::take(&mut self.view) });
     }
 }
 
@@ -231,8 +250,9 @@ impl FileSlice {
             let count = len.div_ceil(page);
             // SAFETY: `at` is a multiple of the page size and the map starts on a page, so the address is aligned;
             // `at + len` is within the map; `pages` has a byte for each of the `count <= PAGES_AT_ONCE` pages.
-            let status =
-                unsafe { libc::mincore(self.file.map.as_ptr().add(at).cast_mut().cast(), len, pages.as_mut_ptr()) };
+            let status = unsafe {
+                libc::mincore(self.file.view.map.as_ptr().add(at).cast_mut().cast(), len, pages.as_mut_ptr())
+            };
             // Nearly always all are: looking at every one of them takes fewer instructions than stopping at the first that is not.
             if status != 0 || pages[..count].iter().fold(1, |all, page| all & page) & 1 == 0 {
                 return false;
@@ -249,8 +269,8 @@ impl FileSlice {
             return Ok(());
         }
         // One large read ahead rather than one per fault; only a hint, so its failure says nothing.
-        let _ = self.file.map.advise_range(Advice::WillNeed, self.offset, self.len);
-        match self.file.map.advise_range(Advice::PopulateRead, self.offset, self.len) {
+        let _ = self.file.view.map.advise_range(Advice::WillNeed, self.offset, self.len);
+        match self.file.view.map.advise_range(Advice::PopulateRead, self.offset, self.len) {
             // Kernels before 5.14 do not know the advice: reading the file fills the same pages.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.read_through(),
             other => other,
@@ -263,7 +283,7 @@ impl FileSlice {
         let mut done = 0;
         while done < self.len {
             let want = scratch.len().min(self.len - done);
-            self.file.file.read_exact_at(&mut scratch[..want], (self.offset + done) as u64)?;
+            self.file.view.file.read_exact_at(&mut scratch[..want], (self.offset + done) as u64)?;
             done += want;
         }
         Ok(())
@@ -275,7 +295,7 @@ impl AsRef<[u8]> for FileSlice {
         // SAFETY: `MappedFile::slice` checked that `offset + len` is within the map and within the readable part, whose
         // bytes are in the file and never change (fact 2); the map lives as long as `self` (fact 1). Where somebody else
         // truncated the file, zeros are mapped in its place, so the memory stays readable (`fault`).
-        unsafe { std::slice::from_raw_parts(self.file.map.as_ptr().add(self.offset), self.len) }
+        unsafe { std::slice::from_raw_parts(self.file.view.map.as_ptr().add(self.offset), self.len) }
     }
 }
 

@@ -110,6 +110,27 @@ async fn the_room_of_deleted_blocks_comes_back() {
 }
 
 #[tokio::test]
+async fn the_disk_has_a_removed_pack_back_when_compaction_returns_unless_somebody_reads_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), PackOptions { pack_bytes: 1 << 22, ..PackOptions::default() }).unwrap();
+    let blocks: Vec<_> = (0..4).map(|_| random_block(1 << 21)).collect();
+    for block in &blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+    }
+    let files: Vec<_> = packs(dir.path()).keys().map(|path| fs::File::open(path).unwrap()).collect();
+    let lengths = || files.iter().map(|file| file.metadata().unwrap().len()).collect::<Vec<_>>();
+    let before = lengths();
+    let is_read = store.require(blocks[1].cid()).await.unwrap();
+
+    store.delete_many(&cids(&blocks)).await.unwrap();
+    store.compact(ALL).await.unwrap();
+    let is_in_use = |number: usize| number == 1;
+    let expected = before.iter().enumerate().map(|(number, len)| if is_in_use(number) { *len } else { 0 });
+    assert_eq!(lengths(), expected.collect::<Vec<_>>());
+    assert_eq!(is_read, *blocks[1].data());
+}
+
+#[tokio::test]
 async fn packs_are_left_alone_that_are_not_worth_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_small(dir.path());

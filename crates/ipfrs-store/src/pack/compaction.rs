@@ -12,6 +12,7 @@ use super::group::Copied;
 use super::record::{CAR_HEADER, Key, Location, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner};
 use super::shared::Shared;
+use crate::mapping::wait_for_released;
 use crate::{CompactOptions, Compacted, DamagedPack, RESERVED_CODEC};
 
 /// What a part of a pack holds that is needed.
@@ -81,6 +82,13 @@ impl PackStore {
                     ));
                 }
             }
+            // The next one may need the room of this one.
+            drop(pack);
+            let waited = |_: &Shared| {
+                wait_for_released();
+                Ok(())
+            };
+            self.blocking(waited).await?;
         }
         Ok(compacted)
     }

@@ -178,6 +178,11 @@ impl Pack {
         write_all_at(self.file(), slices, u64::from(self.end())).map_err(|error| cannot("write", &self.path, error))
     }
 
+    /// Has `bytes` from `start` on written to the disk, without waiting for it.
+    pub(super) fn begin_write_back(&self, start: u32, bytes: u64) {
+        self.map.begin_write_back(u64::from(start), bytes);
+    }
+
     /// Waits until everything that was written is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         #[cfg(test)]

@@ -287,7 +287,10 @@ impl Writer {
             return Err(self.take_back(&pack, start, error));
         }
         self.unsynced = true;
-        if self.shared.options.durability == Durability::Fsync && !is_copy {
+        if is_copy {
+            // Else the next put would wait for all copies since the last sync.
+            pack.begin_write_back(start, bytes);
+        } else if self.shared.options.durability == Durability::Fsync {
             self.sync(&pack, start)?;
         }
         batch.place(pack.number(), start);
