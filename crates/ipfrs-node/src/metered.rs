@@ -7,7 +7,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, Result};
-use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
+use ipfrs_store::{
+    BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
+};
 use std::sync::Arc;
 
 use crate::limits::Patience;
@@ -121,6 +123,10 @@ impl BlockStore for Metered {
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
         self.inner.iterate()
+    }
+
+    fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
+        self.patience.stream(self.inner.scrub()).boxed()
     }
 
     async fn compact(&self, options: CompactOptions) -> Result<Compacted> {

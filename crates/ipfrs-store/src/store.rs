@@ -20,6 +20,9 @@ pub const RESERVED_CODEC: u64 = 0x30_0001;
 /// Most blocks of a batch of [`BlockStore::get_batches`] for engines that make none of their own.
 const BATCH_BLOCKS: usize = 16;
 
+/// Blocks that [`BlockStore::scrub`] names at a time, for engines that have no order of their own.
+const SCRUB_BLOCKS: usize = 1_000;
+
 /// Says which blocks a deletion must spare: `true` keeps the block. See [`BlockStore::delete_unless`].
 pub type Spared = Arc<dyn Fn(&Multihash) -> bool + Send + Sync>;
 
@@ -98,6 +101,22 @@ pub struct Compacted {
     /// Packs that would have been removed, but are not what the store has written. Nothing of them was removed, and the
     /// blocks that can be read still are.
     pub damaged: Vec<DamagedPack>,
+}
+
+/// What became of some blocks in a [`BlockStore::scrub`].
+#[derive(Debug)]
+pub enum Scrubbed {
+    /// They were read and compared with their content IDs.
+    Read {
+        /// How many.
+        blocks: u64,
+        /// Their payload, in bytes.
+        bytes: u64,
+        /// Those that are not what their content IDs say, and why.
+        corrupt: Vec<(Cid, Error)>,
+    },
+    /// They are for the caller to get and to compare, one by one.
+    Unread(Vec<Cid>),
 }
 
 /// A pack in which something is wrong.
@@ -190,6 +209,16 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// The CID, as it was first put, of every block that was there when the stream was made and still is; in no order.
     /// Blocks that are put meanwhile may be listed as well. Memory is bounded whatever the size of the store.
     fn iterate(&self) -> BoxStream<'static, Result<Cid>>;
+
+    /// Every block that is there throughout, once: compared with its content ID where the engine knows an order in which that
+    /// is quicker than one by one, else named. Memory is bounded whatever the size of the store.
+    ///
+    /// A block that compaction moves meanwhile is verified by that, and may be left out here; one that is put or deleted
+    /// meanwhile may be here or not.
+    fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
+        let named = |cids: Vec<Result<Cid>>| cids.into_iter().collect::<Result<_>>().map(Scrubbed::Unread);
+        self.iterate().chunks(SCRUB_BLOCKS).map(named).boxed()
+    }
 
     /// Gives the disk space of deleted blocks back, and returns when all that is worth it was done. Blocks can be read, put
     /// and deleted meanwhile; who reads slower than this runs keeps what is being read. One compaction runs at a time,

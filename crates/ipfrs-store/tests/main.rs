@@ -11,4 +11,5 @@ mod layout;
 mod model;
 mod read_only;
 mod recovery;
+mod scrub;
 mod truncation;

@@ -4,7 +4,7 @@
 //! * `index` says where blocks are, `cache` remembers what it said, `read` goes from a CID to bytes,
 //!   `walk` from many CIDs to theirs.
 //! * `queue` bounds what waits for the `writer`, which commits `group`s; `changes` are what they change.
-//! * `compaction` gives the room of dead blocks back.
+//! * `compaction` gives the room of dead blocks back, `scrub` verifies the others.
 //! * `lock` keeps other processes away, `recovery` opens what a crash may have left and has the
 //!   index told of it by `replay`, `read_only` does so without a write, `shared` is what all of them see.
 //!
@@ -30,6 +30,7 @@ mod record;
 mod recovery;
 mod replay;
 mod scan;
+mod scrub;
 mod shared;
 mod verified;
 mod walk;
@@ -50,7 +51,9 @@ use self::shared::Shared;
 use self::walk::Walk;
 use self::writer::Writer;
 use crate::store::{self, Admission};
-use crate::{BlockBatch, BlockStore, CompactOptions, Compacted, Durability, Mappings, PutMode, Spared, Stats, Stored};
+use crate::{
+    BlockBatch, BlockStore, CompactOptions, Compacted, Durability, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
+};
 
 /// Smallest [`PackOptions::pack_bytes`].
 const MIN_PACK_BYTES: u32 = 64 * 1024;
@@ -202,6 +205,10 @@ impl BlockStore for PackStore {
             Ok::<_, Error>(last.map(|last| (stream::iter(cids), (store, Some(last)))))
         });
         futures::TryStreamExt::try_flatten(pages).boxed()
+    }
+
+    fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
+        self.scrub_packs()
     }
 
     async fn compact(&self, options: CompactOptions) -> Result<Compacted> {

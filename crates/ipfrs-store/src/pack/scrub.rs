@@ -1,0 +1,142 @@
+//! Verifying what is stored: pack by pack and from front to back, as a disk reads most quickly, where the index alone would
+//! lead to as many places all over the packs as there are blocks.
+//!
+//! A section counts if the index has its block there. Whether that was all of a pack is told by the sum of their lengths,
+//! which the index knows: if it is another, because blocks were put or deleted meanwhile, the pack is damaged or the index is,
+//! the index is gone through for those blocks of the pack that were not met, and they are left to be read one by one.
+
+use std::sync::Arc;
+use std::thread;
+
+use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
+use ipfrs_core::{Cid, Error, Multihash, Result, codec, new_cid};
+use parking_lot::Mutex;
+
+use super::PackStore;
+use super::file::Pack;
+use super::read::PAGE_BLOCKS;
+use super::record::{CAR_HEADER, Key, Location, key_of};
+use super::scan::{Chunk, Scanner};
+use super::shared::Shared;
+use crate::{RESERVED_CODEC, Scrubbed};
+
+/// Sections of a pack that were met where the index has their blocks, from front to back.
+#[derive(Debug, Default)]
+struct Met {
+    /// Offsets of their data.
+    offsets: Vec<u32>,
+    /// Their length together, in bytes.
+    bytes: u64,
+}
+
+impl PackStore {
+    /// For [`BlockStore::scrub`](crate::BlockStore::scrub).
+    pub(super) fn scrub_packs(&self) -> BoxStream<'static, Result<Scrubbed>> {
+        let store = self.clone();
+        let scrubbed = async move {
+            let packs = store.blocking(|shared| shared.with_index(|index| Ok(index.packs()))).await?;
+            let numbers = packs.into_iter().filter(|(_, known)| known.live_bytes > 0).map(|(number, _)| number);
+            Ok::<_, Error>(stream::iter(numbers).map(move |number| store.scrub_pack(number)).flatten())
+        };
+        stream::once(scrubbed).try_flatten().boxed()
+    }
+
+    fn scrub_pack(&self, number: u32) -> BoxStream<'static, Result<Scrubbed>> {
+        let met = Arc::new(Mutex::new(Met::default()));
+        let unread = self.unread(number, Arc::clone(&met));
+        let store = self.clone();
+        let check = move |chunk: Result<Chunk>| {
+            let store = store.clone();
+            async move {
+                let chunk = chunk?;
+                store.blocking(move |shared| check(shared, number, &chunk)).await
+            }
+        };
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let note = move |(scrubbed, mut here): (Scrubbed, Met)| {
+            let mut met = met.lock();
+            met.offsets.append(&mut here.offsets);
+            met.bytes += here.bytes;
+            scrubbed
+        };
+        self.chunks(number).map(check).buffered(threads).map_ok(note).chain(unread).boxed()
+    }
+
+    /// A pack from front to back, as far as it can be read.
+    fn chunks(&self, number: u32) -> impl Stream<Item = Result<Chunk>> + 'static {
+        let start = (self.clone(), None::<(Arc<Pack>, Scanner)>);
+        stream::try_unfold(start, move |(store, place)| async move {
+            let next = store.blocking(move |shared| {
+                let (pack, mut scanner) = match (place, shared.pack(number)?) {
+                    (Some(place), _) => place,
+                    (None, Some(pack)) => {
+                        let end = u64::from(pack.end());
+                        (pack, Scanner::new(CAR_HEADER.len() as u64, end))
+                    }
+                    // Compaction has removed it, and has verified what it moved.
+                    (None, None) => return Ok(None),
+                };
+                // What lies behind an error is read block by block, and each has its own.
+                let chunk = scanner.next_chunk(pack.file(), pack.path()).ok().flatten();
+                Ok(chunk.map(|chunk| (chunk, (pack, scanner))))
+            });
+            Ok(next.await?.map(|(chunk, place)| (chunk, (store, Some(place)))))
+        })
+    }
+
+    /// Those blocks of a pack that were not met, if the index has any.
+    fn unread(&self, number: u32, met: Arc<Mutex<Met>>) -> impl Stream<Item = Result<Scrubbed>> + 'static {
+        stream::try_unfold((self.clone(), met, None::<Key>), move |(store, met, after)| async move {
+            let here = Arc::clone(&met);
+            let page = store.blocking(move |shared| unread_page(shared, number, &here.lock(), after.as_deref()));
+            Ok(page.await?.map(|(cids, last)| (Scrubbed::Unread(cids), (store, met, Some(last)))))
+        })
+    }
+}
+
+/// Compares the blocks of a chunk with their content IDs, as far as the index has them there.
+fn check(shared: &Shared, pack: u32, chunk: &Chunk) -> Result<(Scrubbed, Met)> {
+    let blocks = chunk.sections().filter_map(|section| {
+        let cid = section.cid.filter(|cid| cid.codec() != RESERVED_CODEC)?;
+        Some((key_of(cid.hash()), (cid, section)))
+    });
+    let (keys, sections): (Vec<Key>, Vec<_>) = blocks.unzip();
+    let located = shared.with_index(|index| index.locate(&keys))?;
+    let mut met = Met::default();
+    let (mut bytes, mut corrupt) = (0, Vec::new());
+    for ((cid, section), at) in sections.into_iter().zip(located) {
+        let is_here = |at: &Location| {
+            at.pack == pack
+                && (at.start() as u64, at.end() as u64) == (section.start, section.end)
+                && usize::from(at.prefix) == section.prefix
+        };
+        let Some(at) = at.filter(is_here) else { continue };
+        met.offsets.push(at.offset);
+        met.bytes += at.section_bytes();
+        bytes += u64::from(at.len);
+        corrupt.extend(section.content.err().map(|reason| (cid, Error::corrupt(reason))));
+    }
+    Ok((Scrubbed::Read { blocks: met.offsets.len() as u64, bytes, corrupt }, met))
+}
+
+/// Goes on through the index behind `after`: gives those blocks of a pack that were not met, and the last key that was looked
+/// at. `None` at the end, and at the beginning if there can be no such block.
+fn unread_page(shared: &Shared, pack: u32, met: &Met, after: Option<&[u8]>) -> Result<Option<(Vec<Cid>, Key)>> {
+    let live_bytes =
+        |known| shared.with_index(|index| Ok(index.packs().get(&known).map_or(0, |known| known.live_bytes)));
+    if after.is_none() && live_bytes(pack)? == met.bytes {
+        return Ok(None);
+    }
+    let entries = shared.with_index(|index| index.page(after, PAGE_BLOCKS))?;
+    let Some(last) = entries.last().map(|(key, _)| key.clone()) else { return Ok(None) };
+    let is_unread = |at: &Location| at.pack == pack && met.offsets.binary_search(&at.offset).is_err();
+    let unread = entries.iter().filter(|(_, at)| is_unread(at)).map(|(key, at)| match at.cid(key)? {
+        Some(cid) => Ok(cid),
+        // Only its prefix tells the codec, and it is found under every other.
+        None => {
+            let malformed = |error| Error::corrupt("the index holds a malformed multihash").with_source(error);
+            new_cid(1, codec::RAW, Multihash::from_bytes(key).map_err(malformed)?)
+        }
+    });
+    Ok(Some((unread.collect::<Result<_>>()?, last)))
+}
