@@ -19,7 +19,7 @@ use super::lock::{StoreLock, cannot, check_version, ensure_directory};
 use super::read_only;
 use super::record::CAR_HEADER;
 use super::replay::{Source, replay};
-use super::shared::Shared;
+use super::shared::{Shared, pack_bytes_for};
 use crate::Mappings;
 
 /// The directory of the index.
@@ -41,13 +41,14 @@ pub(super) struct Recovered {
 }
 
 /// Opens the store in `dir`, making one where there is none.
-pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
+pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     if options.read_only {
         return read_only::open(dir, options);
     }
     ensure_directory(dir)?;
     let lock = StoreLock::take(dir, &options.holder)?;
     check_version(dir)?;
+    options.pack_bytes = pack_bytes_for(dir, options.pack_bytes);
     let packs_dir = dir.join("packs");
     ensure_directory(&packs_dir)?;
     let mut found = find_packs(&packs_dir, false)?;

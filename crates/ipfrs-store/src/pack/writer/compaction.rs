@@ -35,10 +35,11 @@ impl Writer {
     /// Removes a pack; gives its length. Does nothing and gives `None` when something in it is alive, or may come to be.
     pub(super) fn retire(&mut self, number: u32) -> Result<Option<u64>> {
         // From here on, neither the index nor a replay needs the pack, even after a crash.
-        match self.shared.check_free_space(0) {
-            Ok(()) => self.make_durable()?,
+        if self.shared.has_room_for_index() {
+            self.make_durable()?;
+        } else {
             // Room is what this is about to make. Should the machine stop before the index is durable, it is rebuilt.
-            Err(_) => self.make_packs_durable()?,
+            self.make_packs_durable()?;
         }
         let known = self.shared.with_index(|index| Ok(index.packs()))?;
         let is_alive = known.get(&number).is_some_and(|known| known.live_bytes > 0);
