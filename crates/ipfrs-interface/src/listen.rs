@@ -13,6 +13,11 @@ use crate::{GrpcConfig, ServerConfig};
 /// (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
+/// The congestion control for clients on this machine, to whom there is no network that could be congested. It is in every
+/// Linux, needs no privilege, and does not pace.
+#[cfg(target_os = "linux")]
+const LOOPBACK_CONGESTION_CONTROL: &str = "reno";
+
 /// Where to listen, and by which settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'a> {
@@ -147,9 +152,23 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     // A restart need not wait until the last connections' TIME_WAIT is over.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
+    #[cfg(target_os = "linux")]
+    if address.ip().to_canonical().is_loopback() {
+        do_not_pace(&socket, address);
+    }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     TcpListener::from_std(socket.into())
+}
+
+/// BBR, which is the default of some systems, paces: each segment waits for a timer, by when the client has gone to sleep and must be
+/// woken. On loopback that is two thirds of what a large answer costs. Connections inherit this from the listener; for one that
+/// is open already it would be too late, since pacing is never switched off again.
+#[cfg(target_os = "linux")]
+fn do_not_pace(socket: &Socket, address: SocketAddr) {
+    if let Err(error) = rustix::net::sockopt::set_tcp_congestion(socket, LOOPBACK_CONGESTION_CONTROL) {
+        tracing::debug!(%address, %error, "the system's congestion control stays: answers may cost more");
+    }
 }
 
 fn is_absent(error: &io::Error) -> bool {
@@ -179,4 +198,27 @@ fn cannot_listen(place: Place<'_>, address: SocketAddr, error: io::Error) -> Err
         _ => (ErrorKind::Internal, format!("cannot listen on {address}: {error}")),
     };
     Error::new(kind, what).with_source(error)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::net::sockopt::tcp_congestion;
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_on_loopback_are_not_paced_and_others_are_the_systems() {
+        let of_listener = async |address: &str| {
+            let listener = listen_on(address.parse().unwrap()).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let client = TcpStream::connect(("127.0.0.1", port));
+            let (accepted, client) = tokio::join!(listener.accept(), client);
+            let (accepted, _) = accepted.unwrap();
+            [tcp_congestion(&accepted).unwrap(), tcp_congestion(client.unwrap()).unwrap()]
+        };
+        let [accepted, system] = of_listener("127.0.0.1:0").await;
+        assert_eq!(accepted, LOOPBACK_CONGESTION_CONTROL);
+        assert_eq!(of_listener("0.0.0.0:0").await, [system.clone(), system]);
+    }
 }
