@@ -8,8 +8,8 @@ use hyper::Response;
 use hyper::body::{Frame, SizeHint};
 use ipfrs_stream::Traffic;
 
-/// Shorter answers are over before a cork gains anything: parts of 1 MiB took longer with one.
-const LARGE_BYTES: u64 = 16 << 20;
+/// Shorter answers gain nothing by a cork, and where the kernel paces they lose: each full segment waits for its time.
+const LARGE_BYTES: u64 = 1 << 20;
 
 /// A body that tells the socket whether more of it is there at once.
 pub(crate) struct Flowing {
@@ -20,7 +20,7 @@ pub(crate) struct Flowing {
 impl Flowing {
     /// Watches the body of an answer, unless it is known to be short.
     pub(crate) fn watch(response: Response<Body>, traffic: &Traffic) -> Response<Body> {
-        if response.body().size_hint().upper().is_some_and(|length| length <= LARGE_BYTES) {
+        if response.body().size_hint().upper().is_some_and(|length| length < LARGE_BYTES) {
             return response;
         }
         let traffic = traffic.clone();
@@ -96,6 +96,17 @@ mod tests {
         assert!(!is_pending(&mut body).await && traffic.more_follows());
         drop(feed);
         assert!(!is_pending(&mut body).await && !traffic.more_follows(), "the end");
+    }
+
+    #[test]
+    fn an_answer_of_less_than_a_mebibyte_is_not_watched() {
+        for (length, is_watched) in [(LARGE_BYTES - 1, false), (LARGE_BYTES, true)] {
+            let traffic = Traffic::default();
+            traffic.set_more_follows(true);
+            let body = Body::from(vec![0; usize::try_from(length).unwrap()]);
+            drop(Flowing::watch(Response::new(body), &traffic));
+            assert_eq!(traffic.more_follows(), !is_watched, "{length} bytes");
+        }
     }
 
     #[tokio::test]

@@ -16,11 +16,6 @@ use crate::{Bandwidth, Traffic};
 /// What a client of HTTP/2 begins with, as far as it tells (RFC 9113, 3.4).
 const HTTP_2: &[u8] = b"PRI ";
 
-/// Shortest slice whose answer is corked. With slices of 1 MiB it saves a quarter of the CPU time, with those of 256 KiB it costs
-/// more than it saves.
-#[cfg(target_os = "linux")]
-const CORK_MIN_BYTES: usize = 512 * 1024;
-
 /// Longest write of HTTP/2 that is held: a frame's head and some kilobytes.
 const HELD_PIECE_BYTES: usize = 4 * 1024;
 /// Most bytes that are held.
@@ -153,13 +148,13 @@ impl Socket {
         self.is_http2 = None;
     }
 
-    /// Corks the socket when among `slices` is a large one, and more follows.
+    /// Corks the socket when among `slices` is one that may be sent from its file, and more follows.
     #[cfg(target_os = "linux")]
     fn cork(&mut self, slices: &[IoSlice<'_>]) {
         if self.is_corked || self.is_http2 == Some(true) || !self.traffic.more_follows() {
             return;
         }
-        let is_large = slices.iter().any(|slice| slice.len() >= CORK_MIN_BYTES);
+        let is_large = slices.iter().any(|slice| slice.len() >= crate::sendfile::SENDFILE_MIN_BYTES);
         // Without it the answer costs more, and is the same.
         self.is_corked = is_large && rustix::net::sockopt::set_tcp_cork(&self.stream, true).is_ok();
     }

@@ -137,6 +137,42 @@ async fn a_client_that_stops_sending_still_gets_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn large_answers_of_all_kinds_of_leaves_are_whole_for_clients_that_pipeline_wait_and_have_stopped_sending() {
+    let gateway = TestGateway::start().await;
+    // More than the buffers of a connection hold until the client begins to read.
+    let content = content::bytes(10_000_000);
+    let mut clients = Vec::new();
+    for options in [
+        "chunker=size-20000",
+        "chunker=size-50000&raw-leaves=true",
+        "chunker=size-262144",
+        "chunker=size-262144&raw-leaves=true",
+        "chunker=size-1000000",
+        "chunker=size-1048576&raw-leaves=true",
+    ] {
+        let path = format!("/ipfs/{}", gateway.add(options, content.clone()).await);
+        let mut wire = Wire::connect(&gateway).await;
+        let get = |path: &str, header: &str| format!("GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n");
+        let requests = [
+            get(&path, ""),
+            get(&path, "Range: bytes=262143-1310720\r\n"),
+            get("/ipfs/bafkqac3imvwgy3zao5xxe3de", ""),
+            get(&path, "Range: bytes=1-9999998\r\n"),
+        ];
+        wire.send(requests.concat()).await;
+        wire.finish().await;
+        clients.push((options, wire));
+    }
+    let expected = [&content[..], &content[262_143..=1_310_720], b"hello world", &content[1..=9_999_998]];
+    for (options, mut wire) in clients.into_iter().rev() {
+        for body in expected {
+            assert_same(&wire.answer().await.body, body, options);
+        }
+        assert!(wire.rest().await.is_empty(), "{options}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upload_that_waits_to_be_told_to_go_on_is_told() {
     let gateway = TestGateway::start().await;
     let mut wire = Wire::connect(&gateway).await;
