@@ -2,7 +2,7 @@
 //!
 //! * `record` is the bytes of a pack, `scan` reads them with suspicion, `file` is an open pack.
 //! * `index` says where blocks are, `cache` remembers what it said, `read` goes from a CID to bytes,
-//!   `walk` from many CIDs to theirs.
+//!   `walk` from many CIDs to theirs; `in_order` is how much that lies side by side comes from the disk.
 //! * `queue` bounds what waits for the `writer`, which commits `group`s; `changes` are what they change.
 //! * `compaction` gives the room of dead blocks back, `scrub` verifies the others.
 //! * `lock` keeps other processes away, `recovery` opens what a crash may have left and has the
@@ -19,6 +19,7 @@ mod compaction;
 mod crashes;
 mod file;
 mod group;
+mod in_order;
 mod index;
 #[cfg(test)]
 mod instants;

@@ -1,5 +1,6 @@
 //! Lookups: from a CID to bytes that are in memory.
 
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use ipfrs_core::{Cid, Error, Result, cid_from_bytes, identity_payload};
 
 use super::PackStore;
 use super::file::Pack;
+use super::in_order::Run;
 use super::lock::cannot;
 use super::record::{Key, Location, key_of};
 use super::shared::Shared;
@@ -105,6 +107,14 @@ impl Shared {
         match loaded.and_then(|()| record.into_bytes(key)) {
             Err(_) if !pack.is_intact() => read_verified(pack, location, key),
             data => data,
+        }
+    }
+
+    /// Brings neighbours into memory, as far as that can be done in order; waits for the disk.
+    pub(super) fn read_run(&self, run: Run) -> io::Result<()> {
+        match self.pack(run.pack()).ok().flatten() {
+            Some(pack) => self.long_reads.read(run, pack.path()),
+            None => Err(io::ErrorKind::NotFound.into()),
         }
     }
 

@@ -13,6 +13,7 @@ use super::cache::LocationCache;
 use super::changes::PackUse;
 use super::file::Pack;
 use super::group::again;
+use super::in_order::LongReads;
 use super::index::{Index, Totals};
 use super::lock::StoreLock;
 use super::recovery::INDEX;
@@ -36,6 +37,8 @@ pub(super) struct Shared {
     pub(super) cache: LocationCache,
     /// Which memory is a view of which pack.
     pub(super) mappings: Mappings,
+    /// How much that lies side by side comes from the disk.
+    pub(super) long_reads: LongReads,
     /// For [`Stats`].
     pub(super) totals: StoredTotals,
     /// Held by the one compaction that may run.
@@ -94,6 +97,7 @@ impl Shared {
             dir,
             options,
             mappings,
+            long_reads: LongReads::default(),
             totals,
             compaction: tokio::sync::Mutex::default(),
             removals: AtomicU64::new(0),
@@ -165,6 +169,7 @@ impl Shared {
     pub(super) fn close(&self) {
         let open = self.open.write().take();
         self.packs.write().clear();
+        self.long_reads.retain(|_| false);
         self.cache.clear();
         drop(open);
     }
@@ -219,6 +224,7 @@ impl Shared {
         if let Some(pack) = self.packs.write().remove(&number) {
             self.totals.pack_bytes.fetch_sub(u64::from(pack.end()), Ordering::Relaxed);
         }
+        self.long_reads.retain(|kept| kept != number);
         // Whoever keeps slices of it is to let them go: they keep the room on the disk.
         self.count_removal();
     }

@@ -9,6 +9,7 @@ use ipfrs_core::{Cid, Error, Result, identity_payload};
 
 use super::PackStore;
 use super::group::again;
+use super::in_order::{AHEAD_BYTES, Run};
 use super::record::{Key, Location, StackKey, key_of};
 use super::shared::Shared;
 use crate::BlockBatch;
@@ -16,9 +17,6 @@ use crate::batch::Place;
 
 /// Blocks that are looked up together.
 const LOOKUP_BLOCKS: usize = 128;
-
-/// Bytes that are brought into memory ahead of who takes them.
-const AHEAD_BYTES: usize = 2 * 1024 * 1024;
 
 /// Sections with no more than this between them are asked about together: most likely that is on a page of theirs.
 const GAP_BYTES: usize = 4 * 1024;
@@ -68,28 +66,57 @@ impl Walk {
         if self.known.is_empty() {
             return None;
         }
-        let mut batch = take_resident(asked, &mut self.known, shared);
-        if batch.is_empty() {
-            let (cids, answered) = (Arc::clone(&self.cids), self.answered);
-            let mut known = std::mem::take(&mut self.known);
-            let count = known.len();
-            let read = self.store.blocking(move |shared| {
-                let asked = cids.get(answered..).unwrap_or_default();
-                look_up(asked, &mut known, shared);
-                let mut batch = take_resident(asked, &mut known, shared);
-                if batch.is_empty() {
-                    batch = take_ahead(asked, &mut known, shared);
-                }
-                Ok((known, batch))
-            });
-            match read.await {
-                Ok((known, read)) => (self.known, batch) = (known, read),
-                // What was known went with the thread that read it.
-                Err(error) => (0..count).for_each(|_| batch.push(Err(again(&error)))),
-            }
+        // Who reads on in order reads it all through the same file, or the kernel would not read ahead any more.
+        let goes_on = || next_run(&self.known, shared).is_some_and(|run| shared.long_reads.continue_with(run));
+        let mut batch = match shared.long_reads.are_under_way() && goes_on() {
+            true => BlockBatch::default(),
+            false => take_resident(asked, &mut self.known, shared),
+        };
+        while batch.is_empty() {
+            batch = self.read_batch().await;
         }
         self.answered += batch.len();
         Some(batch)
+    }
+
+    /// Answers to the CIDs that come next, after waiting for index and disk. May be none when only the index was asked.
+    async fn read_batch(&mut self) -> BlockBatch {
+        let (cids, answered) = (Arc::clone(&self.cids), self.answered);
+        let mut known = std::mem::take(&mut self.known);
+        let count = known.len();
+        let shared = &self.store.shared;
+        let long = next_run(&known, shared).filter(|run| shared.long_reads.want(*run));
+        let read = move |shared: &Shared| {
+            let asked = cids.get(answered..).unwrap_or_default();
+            if let Some(run) = long {
+                // What cannot be read in this way is read block by block, which tells why.
+                let _ = shared.read_run(run);
+            }
+            look_up(asked, &mut known, shared);
+            let mut batch = take_resident(asked, &mut known, shared);
+            // What turns out to be long has to wait for its turn.
+            let waits = || long.is_none() && next_run(&known, shared).is_some_and(|run| shared.long_reads.want(run));
+            if batch.is_empty() && !waits() {
+                batch = take_ahead(asked, &mut known, shared);
+            }
+            Ok((known, batch))
+        };
+        let read = match long {
+            Some(_) => self.store.in_turn(read).await,
+            None => self.store.blocking(read).await,
+        };
+        match read {
+            Ok((known, batch)) => {
+                self.known = known;
+                batch
+            }
+            // What was known went with the thread that read it.
+            Err(error) => {
+                let mut batch = BlockBatch::default();
+                (0..count).for_each(|_| batch.push(Err(again(&error))));
+                batch
+            }
+        }
     }
 
     /// All batches.
@@ -111,6 +138,14 @@ impl Walk {
         })
         .boxed()
     }
+}
+
+/// The blocks that come next and lie side by side, where these are read from a pack as they are.
+fn next_run(known: &VecDeque<Known>, shared: &Shared) -> Option<Run> {
+    if shared.options.verify_on_read {
+        return None;
+    }
+    Run::of(known.iter().map_while(|known| if let Known::At(location) = known { Some(*location) } else { None }))
 }
 
 /// Takes answers from the front as long as that needs neither the index nor the disk, and up to [`AHEAD_BYTES`]. `asked` are

@@ -1,0 +1,395 @@
+//! Long reads from the disk: neighbours in a pack, brought into memory in order and a few at a time.
+//!
+//! What the kernel reads ahead of a file that is read in order comes in large requests and large folios; what it is told to
+//! read (`MADV_WILLNEED`) comes page by page, which costs several times the CPU time, then and each time that it is sent. The
+//! kernel keeps what it knows of a reader with the open file. So whoever reads much of a pack in order does so through an open
+//! file of its own, a [`Reading`], which is found again by where it goes on. Short reads, and reads here and there, have none:
+//! nothing is read for them but their blocks.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ipfrs_core::{Error, Result};
+use parking_lot::Mutex;
+use rustix::io::{Errno, retry_on_intr};
+use tokio::sync::oneshot;
+
+use super::PackStore;
+use super::record::Location;
+use super::shared::Shared;
+
+/// Bytes that are brought into memory ahead of who takes them; so many that lie side by side are a long read.
+pub(super) const AHEAD_BYTES: usize = 2 * 1024 * 1024;
+
+/// Blocks with no more than this between them are neighbours: between the leaves of a file lie the nodes above them.
+const GAP_BYTES: u64 = 64 * 1024;
+
+/// Long reads that are under way at the same time. Two keep a disk busy, as each has the kernel read ahead; more of them would
+/// only keep the runtime's workers from their cores.
+const MAX_RUNNING: usize = 4;
+
+/// Most readings that are remembered, each with an open file.
+const MAX_READINGS: usize = 64;
+
+/// How long a reading is remembered that nobody goes on with.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Blocks of one pack that lie one behind the other, as a range of its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pack: u32,
+    start: u64,
+    end: u64,
+    is_long: bool,
+}
+
+impl Run {
+    /// Of the first of `locations` those that lie one behind the other, up to [`AHEAD_BYTES`] of data.
+    pub(super) fn of(locations: impl IntoIterator<Item = Location>) -> Option<Self> {
+        let mut locations = locations.into_iter();
+        let first = locations.next()?;
+        let mut bytes = first.len as usize;
+        let mut run = Self { pack: first.pack, start: first.start() as u64, end: first.end() as u64, is_long: false };
+        while bytes < AHEAD_BYTES {
+            let Some(next) = locations.next().filter(|next| run.is_followed_by(next.pack, next.start() as u64)) else {
+                break;
+            };
+            bytes += next.len as usize;
+            run.end = next.end() as u64;
+        }
+        run.is_long = bytes >= AHEAD_BYTES;
+        Some(run)
+    }
+
+    /// Number of the pack.
+    pub(super) fn pack(&self) -> u32 {
+        self.pack
+    }
+
+    fn is_followed_by(&self, pack: u32, start: u64) -> bool {
+        self.pack == pack && (self.end..=self.end + GAP_BYTES).contains(&start)
+    }
+}
+
+/// A file that is being read in order.
+#[derive(Debug)]
+struct Reading {
+    /// What was read last.
+    last: Run,
+    file: File,
+    used: Instant,
+}
+
+/// A long read that waits for its turn.
+type Job = Box<dyn FnOnce(&Shared) + Send>;
+
+/// Reads whose turn has not come, and how many are under way.
+#[derive(Default)]
+struct Turns {
+    running: usize,
+    waiting: VecDeque<Job>,
+}
+
+/// The long reads of a store.
+#[derive(Default)]
+pub(super) struct LongReads {
+    /// The one that was used last is the last.
+    readings: Mutex<Vec<Reading>>,
+    /// How many these are, for those who only want to know that there are none.
+    count: AtomicUsize,
+    turns: Mutex<Turns>,
+}
+
+impl std::fmt::Debug for LongReads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LongReads").field("readings", &self.readings).finish_non_exhaustive()
+    }
+}
+
+impl LongReads {
+    /// Whether anything was read in order lately.
+    pub(super) fn are_under_way(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether `run` is for a long read: because it is long itself, or goes on where one ended.
+    pub(super) fn want(&self, run: Run) -> bool {
+        run.is_long || self.continue_with(run)
+    }
+
+    /// Whether `run` goes on where a long read ended.
+    pub(super) fn continue_with(&self, run: Run) -> bool {
+        self.are_under_way() && self.readings.lock().iter().any(|reading| reading.goes_on_with(run))
+    }
+
+    /// Has the kernel read `run` of the pack at `path`, and what it thinks comes next; waits for the disk.
+    ///
+    /// # Errors
+    /// When that cannot be done in this way. Whether the blocks can be read shows when they are.
+    pub(super) fn read(&self, run: Run, path: &Path) -> io::Result<()> {
+        let file = match self.take(run) {
+            Some(reading) => reading.file,
+            None => File::open(path)?,
+        };
+        read_into_cache(&file, run.start, run.end)?;
+        let mut readings = self.readings.lock();
+        readings.retain(|reading| reading.used.elapsed() < IDLE);
+        if readings.len() == MAX_READINGS {
+            readings.remove(0);
+        }
+        readings.push(Reading { last: run, file, used: Instant::now() });
+        self.count.store(readings.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn take(&self, run: Run) -> Option<Reading> {
+        let mut readings = self.readings.lock();
+        let place = readings.iter().position(|reading| reading.goes_on_with(run))?;
+        Some(readings.remove(place))
+    }
+
+    /// Closes the files of packs that are not `kept`: they would keep their room on the disk.
+    pub(super) fn retain(&self, kept: impl Fn(u32) -> bool) {
+        let mut readings = self.readings.lock();
+        readings.retain(|reading| kept(reading.last.pack));
+        self.count.store(readings.len(), Ordering::Relaxed);
+    }
+
+    /// Takes a job; `true` when its turn, or that of one before it, has come, and somebody must [`work`](Working::work).
+    fn push(&self, job: Job) -> bool {
+        let mut turns = self.turns.lock();
+        turns.waiting.push_back(job);
+        let is_free = turns.running < MAX_RUNNING;
+        turns.running += usize::from(is_free);
+        is_free
+    }
+}
+
+impl Reading {
+    fn goes_on_with(&self, run: Run) -> bool {
+        self.last.is_followed_by(run.pack, run.start) && self.used.elapsed() < IDLE
+    }
+}
+
+/// Whoever does long reads, one after the other.
+struct Working {
+    shared: Arc<Shared>,
+    is_done: bool,
+}
+
+impl Working {
+    fn work(mut self) {
+        while let Some(job) = self.next() {
+            // Whoever waits for it notices that there is no answer.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| job(&self.shared)));
+        }
+    }
+
+    fn next(&mut self) -> Option<Job> {
+        let mut turns = self.shared.long_reads.turns.lock();
+        let job = turns.waiting.pop_front();
+        if job.is_none() {
+            turns.running -= 1;
+            self.is_done = true;
+        }
+        job
+    }
+}
+
+impl Drop for Working {
+    /// A runtime that ends drops those who have not begun. Then nobody may be left for the jobs that wait.
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let mut turns = self.shared.long_reads.turns.lock();
+        turns.running -= 1;
+        if turns.running == 0 {
+            turns.waiting.clear();
+        }
+    }
+}
+
+impl PackStore {
+    /// Runs `work`, a long read, on a thread that may wait, when its turn comes: in the order in which they were asked for, and
+    /// [`MAX_RUNNING`] at a time. One whose caller is gone by then is left out. Nobody has a turn who is not at work: a caller that
+    /// is not polled holds up none.
+    pub(super) async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let job = Box::new(move |shared: &Shared| {
+            if !answer.is_closed() {
+                // It may have gone meanwhile.
+                let _gone = answer.send(work(shared));
+            }
+        });
+        if self.shared.long_reads.push(job) {
+            let working = Working { shared: Arc::clone(&self.shared), is_done: false };
+            tokio::task::spawn_blocking(move || working.work());
+        }
+        answered.await.unwrap_or_else(|_| Err(Error::internal("a long read of the block store did not end")))
+    }
+}
+
+/// Has the kernel bring a part of a file into the page cache, as if it were read in order, and waits for that. Nothing is
+/// copied: what is read goes to where nobody takes it.
+fn read_into_cache(file: &File, start: u64, end: u64) -> io::Result<()> {
+    let nowhere = File::options().write(true).open("/dev/null")?;
+    let mut at = start;
+    while at < end {
+        let left = usize::try_from(end - at).unwrap_or(usize::MAX);
+        match retry_on_intr(|| rustix::fs::sendfile(&nowhere, file, Some(&mut at), left)) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(Errno::INVAL) => return Err(io::ErrorKind::Unsupported.into()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use futures::future::join_all;
+    use ipfrs_core::ErrorKind;
+
+    use super::*;
+    use crate::PackOptions;
+
+    const LEAF: u32 = 256 * 1024;
+
+    fn block(pack: u32, offset: u32, len: u32) -> Location {
+        Location { pack, offset, len, prefix: 40, codec: 0x55 }
+    }
+
+    /// `count` leaves one behind the other, the first at `offset`.
+    fn leaves(offset: u32, count: u32) -> impl Iterator<Item = Location> {
+        (0..count).map(move |n| block(1, offset + n * (LEAF + 40), LEAF))
+    }
+
+    fn run(start: u64, len: usize) -> Run {
+        Run { pack: 1, start, end: start + len as u64, is_long: len >= AHEAD_BYTES }
+    }
+
+    #[test]
+    fn a_run_is_what_was_asked_for_and_lies_side_by_side_up_to_what_is_read_ahead() {
+        let section = u64::from(LEAF + 40);
+        let all = Run::of(leaves(1_000, 100)).unwrap();
+        assert_eq!((all.start, all.end, all.is_long), (960, 960 + 8 * section, true));
+        // The end of what was asked for is the end of the run.
+        let last = Run::of(leaves(1_000, 3)).unwrap();
+        assert_eq!((last.end, last.is_long), (960 + 3 * section, false));
+        assert_eq!(Run::of([]), None);
+
+        for elsewhere in [
+            block(2, 1_000 + LEAF + 40, LEAF),
+            block(1, 1_000 + LEAF + 40 + 1 + GAP_BYTES as u32, LEAF),
+            block(1, 1_000, LEAF),
+        ] {
+            let one = Run::of(leaves(1_000, 1).chain([elsewhere]).chain(leaves(9_000_000, 50))).unwrap();
+            assert_eq!((one.end, one.is_long), (960 + section, false), "{elsewhere:?}");
+        }
+        // A node above the leaves is no end.
+        let over = Run::of([block(1, 1_000, LEAF), block(1, 1_000 + LEAF + 40 + 8_000, LEAF)]).unwrap();
+        assert_eq!(over.end, 960 + 2 * section + 8_000);
+    }
+
+    #[test]
+    fn a_long_read_is_gone_on_with_where_it_ended_and_what_is_short_begins_none() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(64 << 20).unwrap();
+        let reads = LongReads::default();
+        assert!(!reads.want(run(0, 1_024)) && !reads.are_under_way());
+        assert!(reads.want(run(0, AHEAD_BYTES)));
+
+        reads.read(run(0, AHEAD_BYTES), file.path()).unwrap();
+        let end = AHEAD_BYTES as u64;
+        assert!(reads.want(run(end, 1_024)) && reads.want(run(end + GAP_BYTES, 1_024)));
+        for jump in [end + GAP_BYTES + 1, end - 1, 0, 32 << 20] {
+            assert!(!reads.want(run(jump, 1_024)), "{jump}");
+        }
+        assert!(!reads.want(Run { pack: 2, ..run(end, 1_024) }));
+        // It is the same reading that goes on.
+        reads.read(run(end, 1_024), file.path()).unwrap();
+        assert!(!reads.want(run(end, 1_024)) && reads.want(run(end + 1_024, 1)));
+        assert_eq!(reads.readings.lock().len(), 1);
+
+        for start in 0..2 * MAX_READINGS as u64 {
+            reads.read(Run { pack: 3, ..run(start * (GAP_BYTES + 2), 1) }, file.path()).unwrap();
+        }
+        assert_eq!(reads.readings.lock().len(), MAX_READINGS);
+        reads.retain(|pack| pack != 3);
+        assert!(!reads.are_under_way());
+        assert!(reads.read(run(64 << 20, AHEAD_BYTES), file.path()).is_err());
+        assert!(!reads.are_under_way());
+    }
+
+    fn store() -> (tempfile::TempDir, PackStore) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PackStore::open(&dir.path().join("store"), PackOptions::default()).unwrap();
+        (dir, store)
+    }
+
+    #[tokio::test]
+    async fn so_many_long_reads_are_under_way_and_no_more() {
+        let (_dir, store) = store();
+        let counts = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0), Barrier::new(MAX_RUNNING)));
+        let jobs = (0..5 * MAX_RUNNING).map(|number| {
+            let counts = Arc::clone(&counts);
+            store.in_turn(move |_| {
+                let (running, most, all_run) = &*counts;
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                all_run.wait();
+                running.fetch_sub(1, Ordering::SeqCst);
+                all_run.wait();
+                Ok(number)
+            })
+        });
+        let answers: Result<Vec<_>> = join_all(jobs).await.into_iter().collect();
+        assert_eq!(answers.unwrap(), (0..5 * MAX_RUNNING).collect::<Vec<_>>());
+        assert_eq!(counts.1.load(Ordering::SeqCst), MAX_RUNNING);
+    }
+
+    #[tokio::test]
+    async fn whoever_went_away_has_no_turn_and_a_panic_ends_only_its_own_read() {
+        let (_dir, store) = store();
+        let begin = Arc::new(Barrier::new(MAX_RUNNING + 1));
+        let hold: Vec<_> = (0..MAX_RUNNING)
+            .map(|_| {
+                let (store, begin) = (store.clone(), Arc::clone(&begin));
+                tokio::spawn(async move {
+                    store
+                        .in_turn(move |_| {
+                            begin.wait();
+                            Ok(())
+                        })
+                        .await
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let was_read = Arc::new(AtomicUsize::new(0));
+        let read = Arc::clone(&was_read);
+        let mut gone = Box::pin(store.in_turn(move |_| Ok(read.fetch_add(1, Ordering::SeqCst))));
+        assert!(futures::poll!(&mut gone).is_pending());
+        drop(gone);
+        begin.wait();
+        let panics = store.in_turn(|_| -> Result<()> { panic::resume_unwind(Box::new(())) }).await;
+        assert_eq!(panics.unwrap_err().kind(), ErrorKind::Internal);
+        assert_eq!(store.in_turn(|_| Ok(7)).await.unwrap(), 7);
+        for held in hold {
+            held.await.unwrap().unwrap();
+        }
+        assert_eq!(was_read.load(Ordering::SeqCst), 0);
+    }
+}
