@@ -112,10 +112,13 @@ impl Shared {
 
     /// Brings neighbours into memory, as far as that can be done in order; waits for the disk.
     pub(super) fn read_run(&self, run: Run) -> io::Result<()> {
-        match self.pack(run.pack()).ok().flatten() {
-            Some(pack) => self.long_reads.read(run, pack.path()),
-            None => Err(io::ErrorKind::NotFound.into()),
+        let Some(pack) = self.pack(run.pack()).ok().flatten() else { return Err(io::ErrorKind::NotFound.into()) };
+        let read = self.long_reads.read(run, pack.path());
+        // Compaction may have removed it meanwhile.
+        if !matches!(self.pack(run.pack()), Ok(Some(_))) {
+            self.long_reads.retain(|kept| kept != run.pack());
         }
+        read
     }
 
     /// Asks the index for `keys`, and remembers what it says; waits for the disk.
