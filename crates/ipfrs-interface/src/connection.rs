@@ -35,6 +35,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What answers the requests of a listener. Clones are the same.
 pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
+    /// Whether short answers over HTTP/2 are sent each by itself, before those that are ready at the same time.
+    const SENDS_AT_ONCE: bool;
+
     /// An answer on its way.
     type Answering: Future<Output = Result<Response<Body>, Infallible>> + Send;
 
@@ -49,6 +52,8 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
 }
 
 impl FrontEnd for Service {
+    const SENDS_AT_ONCE: bool = false;
+
     type Answering = ipfrs_http::Answering;
 
     fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering {
@@ -65,6 +70,9 @@ impl FrontEnd for Service {
 }
 
 impl FrontEnd for Grpc {
+    /// A caller has work of its own to do for each answer, beside which the next ones are made.
+    const SENDS_AT_ONCE: bool = true;
+
     type Answering = ipfrs_grpc::Answering;
 
     fn answer(&self, request: Request<Incoming>, _peer: IpAddr) -> Self::Answering {
@@ -168,6 +176,9 @@ impl Connections {
             return;
         }
         let mut socket = Socket::new(stream, self.node.mappings(), self.node.bandwidth());
+        if F::SENDS_AT_ONCE {
+            socket = socket.sending_at_once();
+        }
         if let Err(error) = socket.set_write_timeout(self.write_timeout) {
             tracing::debug!(%error, "a client that takes nothing cannot be given up here");
         }

@@ -63,7 +63,9 @@ pub struct Socket {
     is_corked: bool,
     /// What was read of the connection before, and not used.
     unread: Bytes,
-    /// Short pieces of HTTP/2 that are sent when the connection is read from the next time, for which its task is woken.
+    /// Whether short pieces of HTTP/2 are held.
+    holds: bool,
+    /// Those that are sent when the connection is read from the next time, for which its task is woken.
     held: Vec<u8>,
     /// Whether bytes were written since the last shutdown of the sending side.
     is_sending: bool,
@@ -90,11 +92,19 @@ impl Socket {
             #[cfg(target_os = "linux")]
             is_corked: false,
             unread: Bytes::new(),
+            holds: true,
             held: Vec::new(),
             is_sending: false,
             is_http2: None,
             linger: None,
         }
+    }
+
+    /// The same, but short pieces of HTTP/2 are sent at once: for clients whose own work goes on while other answers are made.
+    #[must_use]
+    pub fn sending_at_once(mut self) -> Self {
+        self.holds = false;
+        self
     }
 
     /// What this socket and whoever makes the answers tell each other.
@@ -172,12 +182,14 @@ impl Socket {
     /// many bytes they are.
     fn hold(&mut self, cx: &Context<'_>, slices: &[IoSlice<'_>]) -> Option<usize> {
         let bytes = slices.iter().map(|slice| slice.len()).sum();
-        if self.is_http2 != Some(true) || bytes > HELD_PIECE_BYTES || self.held.len() + bytes > HELD_BYTES {
+        let is_held = self.holds && self.is_http2 == Some(true) && bytes <= HELD_PIECE_BYTES;
+        if !is_held || self.held.len() + bytes > HELD_BYTES {
             return None;
         }
         if self.held.is_empty() {
             // The task goes behind all that are ready now.
             cx.waker().wake_by_ref();
+            self.held.reserve_exact(HELD_BYTES);
         }
         slices.iter().for_each(|slice| self.held.extend_from_slice(slice));
         Some(bytes)

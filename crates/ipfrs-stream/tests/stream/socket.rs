@@ -313,6 +313,16 @@ async fn short_writes_of_http_2_leave_together_when_the_connection_is_polled_aga
 }
 
 #[tokio::test]
+async fn short_writes_of_http_2_are_sent_at_once_where_that_is_wanted() {
+    let (socket, mut client, bandwidth) = connection(&MemoryStore::default(), false).await;
+    let mut socket = socket.sending_at_once();
+    client.write_all(b"PRI * HTTP/2.0").await.unwrap();
+    socket.read_exact(&mut [0; 14]).await.unwrap();
+    write_all(&mut socket, &[Bytes::from_static(b"head")]).await.unwrap();
+    assert_eq!(bandwidth.snapshot().total_out, 4);
+}
+
+#[tokio::test]
 async fn a_transfer_ends_when_its_client_goes_and_no_more_is_fetched() {
     const LEAF: usize = 256 * 1024;
     let dir = tempfile::tempdir().unwrap();
