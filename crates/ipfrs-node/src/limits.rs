@@ -132,9 +132,15 @@ impl Patience {
         timeout(self.longest, answer).await.unwrap_or_else(|_| Err(self.over(&what())))
     }
 
-    /// The same items, each within the time.
-    pub(crate) fn stream<T: 'static>(&self, items: BoxStream<'static, Result<T>>) -> Patient<T> {
-        Patient { items: Some(items), patience: self.clone(), deadline: None }
+    /// The same items, each within the time. They are `count` answers together, of which an item is so many as `answers` says. Where
+    /// one takes too long, each that is left is an error, and there is at least one.
+    pub(crate) fn stream<T: 'static>(
+        &self,
+        items: BoxStream<'static, Result<T>>,
+        count: usize,
+        answers: fn(&T) -> usize,
+    ) -> Patient<T> {
+        Patient { items: Ok(items), left: count, answers, patience: self.clone(), deadline: None }
     }
 
     fn over(&self, what: &str) -> Error {
@@ -151,8 +157,12 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Blocks that are waited for so long and no longer; made by [`Patience::stream`].
 pub(crate) struct Patient<T> {
-    /// `None` after a failure.
-    items: Option<BoxStream<'static, Result<T>>>,
+    /// Or why they are not waited for any more.
+    items: Result<BoxStream<'static, Result<T>>>,
+    /// Answers that are to come.
+    left: usize,
+    /// How many of them an item is.
+    answers: fn(&T) -> usize,
     patience: Patience,
     /// While an item is waited for.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -163,9 +173,18 @@ impl<T: 'static> Stream for Patient<T> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        let Some(items) = &mut this.items else { return Poll::Ready(None) };
+        let items = match &mut this.items {
+            Ok(items) => items,
+            Err(_) if this.left == 0 => return Poll::Ready(None),
+            Err(error) => {
+                this.left -= 1;
+                return Poll::Ready(Some(Err(Error::new(error.kind(), error.message()))));
+            }
+        };
         if let Poll::Ready(item) = items.poll_next_unpin(cx) {
             this.deadline = None;
+            let answers = item.as_ref().map_or(0, |item| item.as_ref().map_or(1, this.answers));
+            this.left = this.left.saturating_sub(answers);
             return Poll::Ready(item);
         }
         let longest = this.patience.longest;
@@ -173,11 +192,48 @@ impl<T: 'static> Stream for Patient<T> {
         while deadline.as_mut().poll(cx).is_ready() {
             // Engines work when they are polled: a client that took nothing for a while has kept this one from working.
             if deadline.deadline().elapsed() <= NOTICED_WITHIN {
-                this.items = None;
-                return Poll::Ready(Some(Err(this.patience.over("a block"))));
+                this.items = Err(this.patience.over("a block"));
+                this.left = this.left.max(1);
+                return self.poll_next(cx);
             }
             deadline.as_mut().reset(Instant::now() + longest);
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use prometheus::Opts;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn all_that_is_left_is_an_error_when_one_does_not_come() {
+        let refusals = Refusals::new(IntCounterVec::new(Opts::new("refusals", "of a test"), &["limit"]).unwrap());
+        let patience = Patience::new(Duration::from_secs(30), &refusals);
+        // One by one, and several together; all of them, and none.
+        let lengths: [&[usize]; 4] = [&[1, 1, 1], &[5, 2], &[4, 6], &[]];
+        for lengths in lengths {
+            let come: Vec<_> = lengths.iter().map(|length| Ok(vec![(); *length])).collect();
+            let items = patience.stream(stream::iter(come).chain(stream::pending()).boxed(), 10, Vec::len);
+            let left = 10 - lengths.iter().sum::<usize>();
+            let items: Vec<_> = items.take(lengths.len() + left).collect().await;
+            let (come, failed) = items.split_at(lengths.len());
+            assert!(come.iter().zip(lengths).all(|(item, length)| item.as_ref().unwrap().len() == *length));
+            assert_eq!(failed.len(), left);
+            assert!(failed.iter().all(|item| item.as_ref().unwrap_err().kind() == ErrorKind::Timeout));
+        }
+        assert_eq!(refusals.counter(Limit::RetrievalTimeout).get(), 3, "each time-out struck once");
+        // Of those that nobody has counted, one is.
+        let items = patience.stream::<()>(stream::iter([Ok(())]).chain(stream::pending()).boxed(), 0, |()| 0);
+        let items: Vec<_> = items.collect().await;
+        assert!(matches!(&items[..], [Ok(()), Err(error)] if error.kind() == ErrorKind::Timeout), "{items:?}");
+        // An error in the place of an item is one of them.
+        let come = stream::iter([Err(Error::internal("this one")), Ok(())]).chain(stream::pending());
+        let items: Vec<_> = patience.stream(come.boxed(), 4, |()| 1).collect().await;
+        let kinds: Vec<_> = items.into_iter().map(|item| item.map_err(|error| error.kind())).collect();
+        assert_eq!(kinds, [Err(ErrorKind::Internal), Ok(()), Err(ErrorKind::Timeout), Err(ErrorKind::Timeout)]);
     }
 }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
 };
@@ -63,21 +63,20 @@ impl BlockStore for Metered {
             Ok((_, None)) => {}
             Err(_) => metrics.block_errors.with_label_values(&["get"]).inc(),
         };
-        self.patience.stream(self.inner.get_many(cids)).inspect(count).boxed()
+        let asked = cids.len();
+        self.patience.stream(self.inner.get_many(cids), asked, |_| 1).inspect(count).boxed()
     }
 
     fn get_batches(&self, cids: Arc<[Cid]>) -> BoxStream<'static, BlockBatch> {
         let metrics = self.metrics.clone();
-        let mut unanswered = cids.len();
-        let batches = self.patience.stream(self.inner.get_batches(cids).map(Ok).boxed());
+        let asked = cids.len();
+        let batches = self.patience.stream(self.inner.get_batches(cids).map(Ok).boxed(), asked, BlockBatch::len);
         let counted = move |batch: Result<BlockBatch>| {
             let batch = batch.unwrap_or_else(|error| {
-                // Nothing follows it: it is the answer to all that are left.
                 let mut failed = BlockBatch::default();
-                (0..unanswered).for_each(|_| failed.push(Err(Error::new(error.kind(), error.message()))));
+                failed.push(Err(error));
                 failed
             });
-            unanswered = unanswered.saturating_sub(batch.len());
             let (mut retrieved, mut errors) = (0, 0);
             for index in 0..batch.len() {
                 match batch.section(index) {
@@ -126,7 +125,8 @@ impl BlockStore for Metered {
     }
 
     fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
-        self.patience.stream(self.inner.scrub()).boxed()
+        // Nobody knows how many there will be.
+        self.patience.stream(self.inner.scrub(), 0, |_| 0).boxed()
     }
 
     async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
