@@ -6,7 +6,7 @@ use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use ipfrs_http::{Plain, Service, Written};
 use ipfrs_node::{Limit, Node};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
-use tokio::io::AsyncWriteExt;
+use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -190,7 +190,7 @@ impl Connections {
         loop {
             let is_http2 = match poll_fn(|cx| poll_parked(&mut parked, &mut socket, &mut ends, cx)).await {
                 Ok(Woken::Asks { is_http2 }) => is_http2,
-                Ok(Woken::Ends) => return close(socket).await,
+                Ok(Woken::Ends) => return close(socket, &mut ends).await,
                 Ok(Woken::Cut) => return,
                 Err(error) => return self.note(&error),
             };
@@ -205,7 +205,7 @@ impl Connections {
                     socket = left;
                     true
                 }
-                Ok(Left::Closing(left)) => return close(left).await,
+                Ok(Left::Closing(left)) => return close(left, &mut ends).await,
                 Ok(Left::Closed) => return,
                 Err(error) => return self.note(&error),
             };
@@ -246,19 +246,30 @@ fn poll_parked<F: FrontEnd>(
     ends: &mut Ends<'_, '_>,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Woken>> {
-    if let Poll::Ready(woken) = parked.poll(socket, cx) {
+    if let Poll::Ready(woken) = parked.poll(socket, ends, cx) {
         return Poll::Ready(woken);
     }
     if parked.is_answering() {
         return ends.poll_cut(cx).map(|()| Ok(Woken::Cut));
     }
-    let is_over = ends.is_draining(cx) || ends.is_silent(parked.since(), cx);
-    if is_over { Poll::Ready(Ok(Woken::Ends)) } else { Poll::Pending }
+    if ends.is_draining(cx) {
+        if !socket.has_arrived() {
+            return Poll::Ready(Ok(Woken::Ends));
+        }
+        // It has asked before it was told.
+        cx.waker().wake_by_ref();
+        return Poll::Pending;
+    }
+    if ends.is_silent(parked.since(), cx) { Poll::Ready(Ok(Woken::Ends)) } else { Poll::Pending }
 }
 
 /// Ends a connection between two answers.
-async fn close(mut socket: Socket) {
-    if let Err(error) = socket.shutdown().await {
+async fn close(mut socket: Socket, ends: &mut Ends<'_, '_>) {
+    let closed = poll_fn(|cx| match Pin::new(&mut socket).poll_shutdown(cx) {
+        Poll::Pending => ends.poll_cut(cx).map(Ok),
+        closed => closed,
+    });
+    if let Err(error) = closed.await {
         tracing::trace!(%error, "the client was gone before its connection was closed");
     }
 }

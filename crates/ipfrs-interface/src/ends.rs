@@ -1,6 +1,7 @@
 //! When connections end from our side: when the daemon drains, and when a client asks for nothing.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     /// The same as `started`, for a look that takes no lock.
-    is_draining: AtomicBool,
+    is_draining: Arc<AtomicBool>,
     pub(crate) started: CancellationToken,
     pub(crate) cut: CancellationToken,
 }
@@ -51,11 +52,21 @@ impl<'a, 'd> Ends<'a, 'd> {
         Self { drain, started, is_registered: false, cut, silence, is_timed: false, longest }
     }
 
+    /// Whether the daemon drains: the next answer is the last. A look that wakes nobody.
+    pub(crate) fn have_begun(&self) -> bool {
+        self.drain.is_draining.load(Ordering::Acquire)
+    }
+
+    /// The same, for whoever makes the answers.
+    pub(crate) fn begun(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.drain.is_draining)
+    }
+
     /// Whether what is idle is to be closed. The task is woken when it is.
     pub(crate) fn is_draining(&mut self, cx: &mut Context<'_>) -> bool {
         // One poll leaves the task's waker with the token; after that, looking at the flag is enough.
         if self.is_registered {
-            return self.drain.is_draining.load(Ordering::Acquire);
+            return self.have_begun();
         }
         self.is_registered = true;
         self.started.as_mut().poll(cx).is_ready()

@@ -5,11 +5,12 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response};
+use axum::http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -104,7 +105,8 @@ impl Protocols {
         ends: &mut Ends<'_, '_>,
     ) -> hyper::Result<Left> {
         let (front_end, peer) = parked.parties();
-        let front = Front { front_end, peer, asked: Arc::default(), traffic: socket.traffic() };
+        let front =
+            Front { front_end, peer, asked: Arc::default(), traffic: socket.traffic(), is_draining: ends.begun() };
         if is_http2 {
             self.http2(socket, front, parked.since(), ends).await?;
             return Ok(Left::Closed);
@@ -131,14 +133,15 @@ impl Protocols {
                 if asked.is_all_read() && traffic.waits_to_read() {
                     return Poll::Ready(Ok(Done::Idle));
                 }
-                if is_ending {
-                    return ends.poll_cut(cx).map(|()| Ok(Done::Cut));
-                }
                 if !asked.has_asked() && ends.is_silent(since, cx) {
                     return Poll::Ready(Ok(Done::Silent));
                 }
                 if !ends.is_draining(cx) {
                     return Poll::Pending;
+                }
+                // Where the next request is there already, it is answered, and its answer says that it is the last.
+                if is_ending || !traffic.waits_to_read() {
+                    return ends.poll_cut(cx).map(|()| Ok(Done::Cut));
                 }
                 Pin::new(&mut connection).graceful_shutdown();
                 is_ending = true;
@@ -152,12 +155,14 @@ impl Protocols {
         };
         // In the buffer is what hyper has read of the next request, or of what is in the tunnel.
         let parts = connection.into_parts();
-        let socket = parts.io.into_inner().with_unread(parts.read_buf);
+        let (socket, read) = (parts.io.into_inner(), parts.read_buf);
         Ok(match (done, asked.connect()) {
-            (Done::Idle, _) => Left::Parked(socket),
-            (Done::Ended, Some(true)) => Left::Tunnel(socket),
-            // hyper leaves the end of a connection to us on which there was talk of another protocol.
-            (Done::Ended | Done::Silent, _) => Left::Closing(socket),
+            (Done::Idle, _) => Left::Parked(socket.with_unread(read)),
+            (Done::Ended, Some(true)) => Left::Tunnel(socket.with_unread(read)),
+            // hyper leaves the end of a connection to us on which there was talk of another protocol. A client that asks for more
+            // than it is answered may go on.
+            (Done::Ended, _) => Left::Closing(socket.with_unread(read)),
+            (Done::Silent, _) => Left::Closing(socket),
             (Done::Cut, _) => Left::Closed,
         })
     }
@@ -200,6 +205,8 @@ struct Front<F> {
     peer: IpAddr,
     asked: Arc<Asked>,
     traffic: Traffic,
+    /// Whether the daemon drains.
+    is_draining: Arc<AtomicBool>,
 }
 
 impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
@@ -210,7 +217,10 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.asked.note(&request);
         let version = request.version();
+        // HTTP/2 has its own way to say that an answer is the last. What opens a tunnel never is.
+        let says_the_end = version != Version::HTTP_2 && request.method() != Method::CONNECT;
+        let ends = says_the_end.then(|| Arc::clone(&self.is_draining));
         let answer = |request| self.front_end.answer(request, self.peer);
-        Watched::new(Logged::new(request, self.peer, answer), version, self.traffic.clone())
+        Watched::new(Logged::new(request, self.peer, answer), version, ends, self.traffic.clone())
     }
 }

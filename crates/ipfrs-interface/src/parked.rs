@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::busy_poll;
 use crate::connection::FrontEnd;
+use crate::ends::Ends;
 use crate::head::Get;
 use crate::request_log;
 
@@ -118,18 +119,23 @@ impl<F: FrontEnd> Parked<F> {
         self.unsent.is_some()
     }
 
-    /// Answers what is ready, until there is something else.
+    /// Answers what is ready, until there is something else, or an answer must say that it is the last.
     ///
     /// # Errors
     /// What the socket says.
-    pub(crate) fn poll(&mut self, socket: &mut Socket, cx: &mut Context<'_>) -> Poll<io::Result<Woken>> {
+    pub(crate) fn poll(
+        &mut self,
+        socket: &mut Socket,
+        ends: &Ends<'_, '_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Woken>> {
         loop {
             if let Some(unsent) = &mut self.unsent {
                 ready!(unsent.poll_send(socket, cx))?;
                 self.unsent = None;
                 self.since = Instant::now();
             }
-            let woken = DESK.with_borrow_mut(|desk| self.poll_requests(socket, desk, cx));
+            let woken = DESK.with_borrow_mut(|desk| self.poll_requests(socket, ends, desk, cx));
             match woken? {
                 Poll::Ready(Some(woken)) => return Poll::Ready(Ok(woken)),
                 Poll::Ready(None) => {}
@@ -152,6 +158,7 @@ impl<F: FrontEnd> Parked<F> {
     fn poll_requests(
         &mut self,
         socket: &mut Socket,
+        ends: &Ends<'_, '_>,
         desk: &mut Desk,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Woken>>> {
@@ -170,7 +177,7 @@ impl<F: FrontEnd> Parked<F> {
         }
         let is_http2 = self.is_new && read.starts_with(PREFACE);
         let mut rest = read;
-        while !rest.is_empty() && self.unsent.is_none() {
+        while !rest.is_empty() && self.unsent.is_none() && !ends.have_begun() {
             desk.head.clear();
             let Some((len, answer)) = self.answer(rest, &mut desk.headers, &mut desk.head) else { break };
             rest = &rest[len..];
@@ -236,5 +243,71 @@ impl Unsent {
             drop(self.body.split_to(taken - in_head));
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::{Ready, poll_fn};
+    use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
+    use axum::http::{Request, Response};
+    use hyper::body::Incoming;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::ends::Drain;
+
+    /// Has nothing ready, and counts how often it was asked.
+    #[derive(Clone, Default)]
+    struct Asked(Arc<AtomicUsize>);
+
+    impl FrontEnd for Asked {
+        type Answering = Ready<Result<Response<Body>, Infallible>>;
+
+        fn answer(&self, _: Request<Incoming>, _: IpAddr) -> Self::Answering {
+            std::future::ready(Ok(Response::default()))
+        }
+
+        fn plain(&self, _: &HeaderMap, _: IpAddr) -> Option<Plain> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+
+        fn answer_written(&self, _: &str, _: &Plain, _: &mut Vec<u8>) -> Option<Written> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_that_are_ready_are_given_until_the_daemon_drains() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut socket = Socket::new(listener.accept().await.unwrap().0, None, ipfrs_stream::Bandwidth::default());
+        let drain = Drain::default();
+        let (started, cut) = (pin!(drain.started.cancelled()), pin!(drain.cut.cancelled()));
+        let silence = pin!(sleep(Duration::from_secs(3_600)));
+        let ends = Ends::new(&drain, started, cut, silence, Duration::from_secs(3_600));
+        let front_end = Asked::default();
+        let mut parked = Parked::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), Duration::ZERO);
+        let request = b"GET /ipfs/a HTTP/1.1\r\nHost: x\r\n\r\n";
+        for _ in 0..2 {
+            client.write_all(request).await.unwrap();
+            let woken = poll_fn(|cx| parked.poll(&mut socket, &ends, cx)).await.unwrap();
+            assert_eq!(woken, Woken::Asks { is_http2: false });
+            let mut left = vec![0; request.len()];
+            socket.read_exact(&mut left).await.unwrap();
+            assert_eq!(left, request);
+            // The second goes to where its answer can say that it is the last.
+            assert_eq!(front_end.0.load(Ordering::Relaxed), 1);
+            drain.start();
+        }
     }
 }

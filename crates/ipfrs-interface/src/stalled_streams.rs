@@ -4,10 +4,14 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use hyper::body::{Frame, SizeHint};
 use hyper::rt::Executor;
 use hyper::{Response, Version};
@@ -97,14 +101,17 @@ pin_project! {
         #[pin]
         answer: A,
         version: Version,
+        // Whether the daemon drains, where the answer is to say so.
+        is_draining: Option<Arc<AtomicBool>>,
         traffic: Traffic,
     }
 }
 
 impl<A> Watched<A> {
-    /// Watches the answer to a request of `version` on a connection with this `traffic`.
-    pub(crate) fn new(answer: A, version: Version, traffic: Traffic) -> Self {
-        Self { answer, version, traffic }
+    /// Watches the answer to a request of `version` on a connection with this `traffic`. While the daemon `is_draining`, it says
+    /// that the connection is closed then.
+    pub(crate) fn new(answer: A, version: Version, is_draining: Option<Arc<AtomicBool>>, traffic: Traffic) -> Self {
+        Self { answer, version, is_draining, traffic }
     }
 }
 
@@ -113,7 +120,10 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let Ok(response) = ready!(this.answer.poll(cx));
+        let Ok(mut response) = ready!(this.answer.poll(cx));
+        if this.is_draining.as_ref().is_some_and(|is_draining| is_draining.load(Ordering::Acquire)) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if response.body().is_end_stream() {
             return Poll::Ready(Ok(response));
         }

@@ -42,9 +42,9 @@ const HELD_BYTES: usize = 64 * 1024;
 /// streams has a frame, and would cost a system call for each answer. Short pieces are kept until the task is polled again,
 /// which it is after all streams that are ready, and then sent.
 ///
-/// A client of HTTP/2 sends while it is answered, if only to say how much it has taken. So after the last byte of such a
-/// connection, shutting it down waits for the client to close, for some seconds at most: what it had not taken yet would be
-/// lost otherwise.
+/// A client of HTTP/2 sends while it is answered, if only to say how much it has taken, and so does one of HTTP/1.1 that asks for
+/// more than it is answered. So after the last byte of such a connection, shutting it down waits for the client to close, for some
+/// seconds at most: what it had not taken yet would be lost otherwise.
 ///
 /// `sendfile` to a connection that the peer has closed raises `SIGPIPE`. Rust programs and Python ignore it from the
 /// start; a host written in C must do so itself.
@@ -326,7 +326,8 @@ impl AsyncWrite for Socket {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
         }
         // Where nothing was sent, nothing can be lost.
-        if this.is_http2 == Some(true) && (has_sent || this.linger.is_some()) {
+        let is_answered_amid = has_sent && (this.is_http2 == Some(true) || this.has_arrived());
+        if is_answered_amid || !this.unread.is_empty() || this.linger.is_some() {
             ready!(this.linger.get_or_insert_with(Linger::new).poll(&mut this.stream, cx));
         }
         Poll::Ready(Ok(()))

@@ -21,6 +21,7 @@ mod dag_node;
 mod damaged_packs;
 mod denylists;
 mod download;
+mod endings;
 mod gateway_car;
 mod gateway_directories;
 mod gateway_formats;

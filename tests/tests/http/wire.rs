@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::harness::TestGateway;
@@ -52,6 +53,14 @@ impl Wire {
         Self(BufReader::new(TcpStream::connect(gateway.address()).await.unwrap()))
     }
 
+    /// A connection on which requests are sent in pieces like `request` until the server takes no more of them, whatever is read.
+    pub(crate) async fn connect_and_ask_for_ever(gateway: &TestGateway, request: String) -> (Self, JoinHandle<()>) {
+        let stream = TcpStream::connect(gateway.address()).await.unwrap().into_std().unwrap();
+        let mut asking = TcpStream::from_std(stream.try_clone().unwrap()).unwrap();
+        let asking = tokio::spawn(async move { while asking.write_all(request.as_bytes()).await.is_ok() {} });
+        (Self(BufReader::new(TcpStream::from_std(stream).unwrap())), asking)
+    }
+
     /// Sends bytes as they are. The server may have closed its side already: then its answer is what counts.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _closed_by_server = timeout(PATIENCE, self.0.get_mut().write_all(bytes.as_ref())).await.unwrap();
@@ -81,6 +90,12 @@ impl Wire {
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => rest,
             Err(e) => panic!("{e}"),
         }
+    }
+
+    /// Waits for the end of what the server sends, which must be next: no answer, and no reset.
+    pub(crate) async fn end(&mut self) {
+        let read = timeout(PATIENCE, self.0.read(&mut [0])).await.expect("the server closes within a minute");
+        assert_eq!(read.unwrap(), 0);
     }
 
     /// Reads `len` bytes of whatever comes.

@@ -250,25 +250,30 @@ async fn a_client_that_has_closed_its_sending_side_still_gets_everything() {
 }
 
 #[tokio::test]
-async fn a_client_of_http_2_that_sends_to_the_end_gets_everything() {
-    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+async fn a_client_that_sends_to_the_end_gets_everything() {
+    for beginning in [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], b"GET / HTTP/1.1\r\n\r\n"] {
+        sends_to_the_end(beginning).await;
+    }
+}
+
+async fn sends_to_the_end(beginning: &'static [u8]) {
     let (mut socket, mut client, _) = connection(&MemoryStore::default(), true).await;
     let answer = Bytes::from(pattern(1, 200_000));
     let sent = answer.clone();
     let serving = async move {
-        socket.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
+        socket.read_exact(&mut vec![0; beginning.len()]).await.unwrap();
         write_all(&mut socket, &[sent]).await.unwrap();
         socket.shutdown().await.unwrap();
     };
     let asking = async move {
-        client.write_all(PREFACE).await.unwrap();
+        client.write_all(beginning).await.unwrap();
         let (mut response, mut buffer) = (Vec::new(), [0; 1_000]);
         loop {
             match client.read(&mut buffer).await.unwrap() {
                 0 => return response,
                 read => response.extend_from_slice(&buffer[..read]),
             }
-            // As it says in HTTP/2 what it has taken.
+            // As it says in HTTP/2 what it has taken, and asks over HTTP/1.1 before it has its answers.
             client.write_all(b"taken").await.unwrap();
         }
     };

@@ -1,0 +1,81 @@
+//! The ends of connections: who is still taking an answer, or still asking, loses nothing that was sent.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::content::{self, assert_same};
+use crate::harness::TestGateway;
+use crate::wire::Wire;
+
+/// Longer than anything here takes.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_is_not_lost() {
+    let gateway = TestGateway::start_with(|config| config.server.header_timeout_seconds = 1).await;
+    // More than the client's kernel takes for a client that does not read, and less than the server's does.
+    let cid = gateway.put_block("", content::bytes(200_000)).await;
+    let path = format!("/ipfs/{}", gateway.add("", content::bytes(200_000)).await);
+    let body = json!({ "cids": [cid] }).to_string();
+    let length = body.len();
+    let post = "POST /v1/block/batch/get HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+    let requests = [
+        format!("{post}Content-Length: {length}\r\n\r\n{body}"),
+        format!("{post}Transfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n"),
+        format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"),
+    ];
+    let mut wires = Vec::new();
+    // And the beginning of a request that never comes to its end.
+    for (request, next) in requests.iter().flat_map(|request| [(request, ""), (request, "GET / HT")]) {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(format!("{request}{next}")).await;
+        wires.push((request, wire));
+    }
+    // All that is left is the connection that asks how many there are.
+    let are_ended = async { while gateway.metric("ipfrs_http_connections_active").await > 1 {} };
+    timeout(WATCHDOG, are_ended).await.unwrap();
+    for (request, mut wire) in wires {
+        let answer = wire.answer().await;
+        assert_eq!((answer.status, answer.is_complete), (200, true), "{request}");
+        assert!(answer.body.len() >= 200_000);
+        wire.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_asks_without_end_is_told_which_answer_is_the_last_and_gets_all_of_them_when_the_daemon_ends() {
+    // Answers that are ready, some, and those of which none is; for a client that reads, and one that begins to.
+    for (length, taken, is_ready) in [(5, 500, true), (60_000, 0, true), (60_000, 100, false), (300_000, 0, false)] {
+        let gateway = TestGateway::start_with(|config| config.server.shutdown_grace_seconds = 3_600).await;
+        let content = content::bytes(length);
+        let path = format!("/ipfs/{}", gateway.add("", content.clone()).await);
+        for _ in 0..if is_ready { 3 } else { 0 } {
+            gateway.content(&path).await;
+        }
+        let path = if is_ready { path } else { format!("{path}?download=true") };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let (mut wire, asking) = Wire::connect_and_ask_for_ever(&gateway, request.repeat(100)).await;
+        for _ in 0..1 + taken {
+            assert_same(&wire.answer().await.body, &content, "before the end");
+        }
+        gateway.shutdown();
+        let reading = async {
+            loop {
+                let answer = wire.answer().await;
+                assert!(answer.is_complete);
+                assert_same(&answer.body, &content, "at the end");
+                if answer.header("connection") == "close" {
+                    break wire.end().await;
+                }
+                assert_eq!(answer.header("connection"), "");
+            }
+        };
+        timeout(WATCHDOG, reading).await.unwrap();
+        // It goes on asking all the same, and only then goes.
+        asking.abort();
+        drop(wire);
+        timeout(WATCHDOG, gateway.stop()).await.unwrap();
+    }
+}
