@@ -95,6 +95,8 @@ enum Step {
     /// A commit of which this sync fails.
     FailingCommit(i64),
     Reopen,
+    /// A crash, and one of the files is not what it was: which, where and how, as the numbers say.
+    Damage([usize; 3]),
     Replay(Vec<(u16, Option<Location>)>),
 }
 
@@ -113,8 +115,34 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Settle),
         1 => (0..4_i64).prop_map(Step::FailingCommit),
         1 => Just(Step::Reopen),
+        1 => any::<[usize; 3]>().prop_map(Step::Damage),
         1 => some().prop_map(Step::Replay),
     ]
+}
+
+/// Damages a file of the index in `dir`, as `numbers` say, and has the index that follows told of `model`.
+fn rebuilt(dir: &Path, [which, place, how]: [usize; 3], model: &BTreeMap<Key, Location>) -> Index {
+    let files: Vec<_> = files(dir).into_iter().collect();
+    if let Some((path, whole)) = files.get(which % files.len().max(1)) {
+        let place = place % whole.len();
+        let mut hurt = whole.clone();
+        match how % 3 {
+            0 => fs::remove_file(path).unwrap(),
+            1 => fs::write(path, &whole[..place]).unwrap(),
+            _ => {
+                hurt[place] ^= 1 << (how / 3 % 8);
+                fs::write(path, hurt).unwrap();
+            }
+        }
+        // Without its manifest, an index is a new one.
+        let is_lost = how % 3 == 0 && path.extension().is_none();
+        assert_eq!(is_unusable(dir), !is_lost, "{numbers:?}", numbers = (path, place, how));
+    }
+    let index = Index::begin(dir, false).unwrap();
+    let blocks = model.iter().map(|(key, to)| (key.clone(), Change { from: None, to: Some(*to) })).collect();
+    index.replay(Changes { blocks, tombstone_bytes: 0 }, Position { pack: 9, offset: 20 }).unwrap();
+    index.commit().unwrap();
+    index
 }
 
 fn run(steps: Vec<Step>, limit: usize) {
@@ -150,6 +178,11 @@ fn run(steps: Vec<Step>, limit: usize) {
                 drop(index);
                 index = open(dir.path());
                 model = committed.clone();
+            }
+            Step::Damage(numbers) => {
+                drop(index);
+                model = committed.clone();
+                index = rebuilt(dir.path(), numbers, &model);
             }
             Step::Replay(changes) => {
                 let blocks = changes.iter().map(|(name, to)| (key(*name), Change { from: None, to: *to })).collect();
