@@ -270,6 +270,8 @@ mod tests {
     struct Asked(Arc<AtomicUsize>);
 
     impl FrontEnd for Asked {
+        const SENDS_AT_ONCE: bool = false;
+
         type Answering = Ready<Result<Response<Body>, Infallible>>;
 
         fn answer(&self, _: Request<Incoming>, _: IpAddr) -> Self::Answering {
