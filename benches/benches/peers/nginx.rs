@@ -1,11 +1,15 @@
 //! nginx with one worker, set up as one does for large and for hot files.
 //!
+//! It gets its listeners from here, as one that replaces another does, because it cannot say itself what the gateway says: that
+//! on loopback nothing is paced.
+//!
 //! `tcp_nopush` helps it with some answers and costs others, of about one segment, the 40 ms of a delayed
 //! acknowledgement: it serves with and without, and is held against us by its better figure.
 
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -13,6 +17,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use ipfrs_benches::process::{PATIENCE, POLL, children, has_ended};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::sockopt::set_tcp_congestion;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
 use crate::options::BECOME;
@@ -20,11 +26,16 @@ use crate::options::BECOME;
 /// Every name of nginx in the report begins with this.
 pub(crate) const NGINX: &str = "nginx";
 
+/// With `tcp_nopush`, without, and for HTTP/2.
+const SERVERS: usize = 3;
+/// As the gateway has it on loopback: a system that has BBR for all connections would pace nginx's alone.
+const CONGESTION_CONTROL: &str = "reno";
+
 /// A running nginx. Dropping it stops it.
 pub(crate) struct Nginx {
     child: Child,
     /// Where it listens with `tcp_nopush`, where without, and where for HTTP/2.
-    addresses: [SocketAddr; 3],
+    addresses: [SocketAddr; SERVERS],
     /// The processes that serve.
     workers: Vec<u32>,
 }
@@ -33,13 +44,18 @@ impl Nginx {
     /// Serves the files in `www`. Its own files go to `directory`. Returns once it answers.
     pub(crate) fn start(directory: &Path, www: &Path) -> Result<Self> {
         fs::create_dir(directory)?;
-        let addresses = free_addresses()?;
+        let listeners = listeners()?;
+        let mut addresses = [SocketAddr::from(([0; 4], 0)); SERVERS];
+        for (address, listener) in addresses.iter_mut().zip(&listeners) {
+            *address = listener.local_addr()?;
+        }
         let configuration = directory.join("nginx.conf");
         fs::write(&configuration, configuration_text(directory, www, addresses))?;
         let log = directory.join("error.log");
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
         command.arg(BECOME).arg("nginx").arg("-e").arg(&log).arg("-p").arg(directory).arg("-c").arg(&configuration);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let inherited = listeners.each_ref().map(|listener| format!("{};", listener.as_raw_fd())).concat();
+        command.env("NGINX", inherited).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context("nginx cannot be started")?;
         let mut nginx = Self { child, addresses, workers: Vec::new() };
         let deadline = Instant::now() + PATIENCE;
@@ -93,14 +109,18 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Free when they were asked for. Should another process take one before nginx does, nginx ends and says so.
-fn free_addresses() -> Result<[SocketAddr; 3]> {
-    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let (first, second, third) = (bind()?, bind()?, bind()?);
-    Ok([first.local_addr()?, second.local_addr()?, third.local_addr()?])
+/// What processes that are started from now on have as well, until these are dropped.
+fn listeners() -> Result<[TcpListener; SERVERS]> {
+    let bind = || {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        set_tcp_congestion(&listener, CONGESTION_CONTROL).context("the congestion control cannot be set")?;
+        fcntl_setfd(&listener, FdFlags::empty())?;
+        anyhow::Ok(listener)
+    };
+    Ok([bind()?, bind()?, bind()?])
 }
 
-fn configuration_text(directory: &Path, www: &Path, addresses: [SocketAddr; 3]) -> String {
+fn configuration_text(directory: &Path, www: &Path, addresses: [SocketAddr; SERVERS]) -> String {
     // Whoever is not root cannot give its workers another user, and nginx warns of an attempt.
     let user = if getuid().is_root() { "user root;" } else { "" };
     let [address, plain_address, http2_address] = addresses;
