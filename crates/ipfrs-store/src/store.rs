@@ -63,6 +63,18 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Approximate size of the location cache, in bytes.
     pub cache_bytes: u64,
+    /// What puts leave free on the disk.
+    pub reserve: Reserve,
+}
+
+/// How much of the disk puts leave free: what [`BlockStore::compact`] needs to move all that may be alive in one pack, at
+/// least 16 MiB. So a store that has filled its disk can be emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reserve {
+    /// Length of the longest pack, in bytes.
+    pub(crate) longest_pack: u64,
+    /// Length at which a pack is full, in bytes; 0 for engines without a disk.
+    pub(crate) pack_bytes: u64,
 }
 
 /// What [`BlockStore::compact`] is to look at.

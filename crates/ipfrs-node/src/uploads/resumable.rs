@@ -18,9 +18,6 @@ use crate::Node;
 use crate::metrics::Active;
 use crate::operations::{Operation, OperationId, OperationKind, random_id};
 
-/// Room that is left on the disk.
-const SPARE_BYTES: u64 = 16 * 1024 * 1024;
-
 /// What a client says when it begins a resumable upload.
 #[derive(Debug)]
 pub struct NewUpload {
@@ -259,6 +256,7 @@ impl Node {
         let uploads = self.uploads().await?;
         let record = Record::new(length, metadata, operation.to_string(), options);
         let (id, spool) = (random_id()?, uploads.spool.clone());
+        let reserve = self.inner.store.stats().await?.reserve;
         let operation = self.inner.operations.begin(operation, OperationKind::Upload, 0, Some(length))?;
         operation.pause(0);
         let state = State { offset: 0, expires: self.expiry(SystemTime::now()), phase: Phase::Settling };
@@ -267,11 +265,12 @@ impl Node {
         self.enter_upload(&upload)?;
         let (id, record) = (upload.id.clone(), upload.record.clone());
         let created = on_disk(move || {
-            if spool.free_bytes()? < length.saturating_mul(2).saturating_add(SPARE_BYTES) {
+            if spool.free_bytes()? < length.saturating_mul(2).saturating_add(reserve.after(length)) {
                 return Err(Error::new(
                     ErrorKind::NoSpace,
                     format!(
-                        "the disk has no room for an upload of {length} bytes, which takes twice as much until it ends"
+                        "the disk has no room for an upload of {length} bytes, which takes twice as much until it ends, besides \
+                         what is kept free for collecting garbage"
                     ),
                 ));
             }

@@ -2,22 +2,18 @@
 //!
 //! A file system frees a removed file when its last descriptor is closed, and all of it before `close` returns: a quarter of
 //! a second for a gigabyte where the disk is told of it (`discard`). Whoever happens to hold the last slice would wait for
-//! that, most likely a thread that serves requests, and so would everybody whose writes are synced meanwhile. So a thread of
-//! its own does it, a piece at a time, and lets the others have the disk in between.
+//! that, most likely a thread that serves requests. So a thread of its own does it.
+//!
+//! The file is not shortened, which would let others have the disk in between: that it has no name does not say that nobody
+//! else reads it. Slices outlive their store, which may be open again elsewhere by then, and a backup may be copying it.
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::View;
-
-/// What is freed at a time, in bytes: some milliseconds of work. Whole pages of any size, so that none is cleared of which
-/// a socket still sends a part.
-const STEP_BYTES: u64 = if cfg!(test) { 64 * 1024 } else { 16 * 1024 * 1024 };
 
 /// Files of no more than this are closed by whoever held them last.
 const SMALL_BYTES: u64 = if cfg!(test) { 4 * 1024 } else { 1024 * 1024 };
@@ -70,77 +66,43 @@ fn release_all() {
             return;
         };
         drop(queue);
-        let View { protected, map, file } = view;
-        drop(protected);
-        drop(map);
-        // A file that is open for reading only cannot be shortened: closing it frees all of it at once.
-        let _ = shorten(&file, thread::sleep);
+        drop(view);
     }
 }
 
-/// Length of a file without a name; `None` where it has one, and is to stay as it is: the other link may be a copy.
+/// Length of a file without a name; `None` where it has one, and closing it frees nothing.
 fn removed_bytes(file: &File) -> Option<u64> {
     let status = rustix::fs::fstat(file).ok()?;
     (status.st_nlink == 0).then(|| u64::try_from(status.st_size).unwrap_or(0))
 }
 
-/// Cuts a file off, step by step, and pauses in between for as long as each step took.
-fn shorten(file: &File, mut pause: impl FnMut(Duration)) -> io::Result<()> {
-    let mut left = file.metadata()?.len();
-    while left > 0 {
-        let began = Instant::now();
-        left = (left - 1) / STEP_BYTES * STEP_BYTES;
-        file.set_len(left)?;
-        pause(began.elapsed());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::os::unix::fs::FileExt;
     use std::sync::Arc;
 
     use super::super::{MappedFile, Mappings};
     use super::*;
 
-    const LEN: u64 = 3 * STEP_BYTES + 1;
+    const LEN: u64 = 64 * 1024;
 
     #[test]
-    fn a_removed_file_keeps_its_bytes_until_its_last_slice_is_gone_and_is_freed_then() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(LEN).unwrap();
-        let watched = file.try_clone().unwrap();
+    fn a_removed_file_is_closed_elsewhere_once_its_last_slice_is_gone_and_stays_whole_for_who_else_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("removed");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all_at(&[7; LEN as usize], 0).unwrap();
+        let other = File::open(&path).unwrap();
         let mapped = Arc::new(MappedFile::new(file, LEN as usize, LEN, &Mappings::default()).unwrap());
         let slice = mapped.slice(LEN - 1, 1).unwrap();
+        std::fs::remove_file(&path).unwrap();
         drop(mapped);
         wait_for_released();
-        assert_eq!((watched.metadata().unwrap().len(), slice.as_ref()), (LEN, &[0][..]));
+        assert_eq!(slice.as_ref(), [7]);
         drop(slice);
         wait_for_released();
-        assert_eq!(watched.metadata().unwrap().len(), 0);
-    }
-
-    #[test]
-    fn a_file_is_shortened_step_by_step() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(LEN).unwrap();
-        let mut lengths = Vec::new();
-        shorten(&file, |_| lengths.push(file.metadata().unwrap().len())).unwrap();
-        assert_eq!(lengths, [3 * STEP_BYTES, 2 * STEP_BYTES, STEP_BYTES, 0]);
-    }
-
-    #[test]
-    fn a_file_that_has_another_name_is_left_as_it_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let [name, copy] = ["name", "copy"].map(|name| dir.path().join(name));
-        let file = File::options().read(true).write(true).create_new(true).open(&name).unwrap();
-        file.set_len(LEN).unwrap();
-        fs::hard_link(&name, &copy).unwrap();
-        let mapped = MappedFile::new(file, LEN as usize, LEN, &Mappings::default()).unwrap();
-        fs::remove_file(&name).unwrap();
-        drop(mapped);
-        wait_for_released();
-        assert_eq!(fs::metadata(&copy).unwrap().len(), LEN);
+        let mut bytes = vec![0; LEN as usize];
+        other.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 7));
     }
 }

@@ -125,7 +125,13 @@ impl LongReads {
 
     /// Whether `run` goes on where a long read ended.
     pub(super) fn continue_with(&self, run: Run) -> bool {
-        self.are_under_way() && self.readings.lock().iter().any(|reading| reading.goes_on_with(run))
+        if !self.are_under_way() {
+            return false;
+        }
+        let mut readings = self.readings.lock();
+        readings.retain(|reading| reading.used.elapsed() < IDLE);
+        self.count.store(readings.len(), Ordering::Relaxed);
+        readings.iter().any(|reading| reading.goes_on_with(run))
     }
 
     /// Has the kernel read `run` of the pack at `path`, and what it thinks comes next; waits for the disk.
@@ -139,7 +145,6 @@ impl LongReads {
         };
         read_into_cache(&file, run.start, run.end)?;
         let mut readings = self.readings.lock();
-        readings.retain(|reading| reading.used.elapsed() < IDLE);
         if readings.len() == MAX_READINGS {
             readings.remove(0);
         }

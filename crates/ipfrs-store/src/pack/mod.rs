@@ -30,6 +30,7 @@ mod read_only;
 mod record;
 mod recovery;
 mod replay;
+mod room;
 mod scan;
 mod scrub;
 mod shared;
@@ -63,8 +64,8 @@ const MIN_PACK_BYTES: u32 = 64 * 1024;
 #[derive(Debug, Clone)]
 pub struct PackOptions {
     /// Length at which a pack is full and the next one begins, in bytes; at least 64 KiB. An atomic put that is larger
-    /// gets a pack of its own. On a disk of less than 64 times that, it is a 64th of the disk, or 12 MiB: puts leave as much
-    /// room as one pack takes and 4 MiB, so that a store that has filled its disk can always be compacted.
+    /// gets a pack of its own. On a disk of less than 64 times that, it is a 64th of the disk, or 12 MiB. Puts leave as much
+    /// room as the longest pack takes (see [`Reserve`](crate::Reserve)), so that a store that has filled its disk can be compacted.
     pub pack_bytes: u32,
     /// What "acknowledged" means.
     pub durability: Durability,

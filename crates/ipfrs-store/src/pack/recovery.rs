@@ -19,7 +19,8 @@ use super::lock::{StoreLock, cannot, check_version, ensure_directory};
 use super::read_only;
 use super::record::CAR_HEADER;
 use super::replay::{Source, replay};
-use super::shared::{Shared, pack_bytes_for};
+use super::room::pack_bytes_for;
+use super::shared::Shared;
 use crate::Mappings;
 
 /// The directory of the index.

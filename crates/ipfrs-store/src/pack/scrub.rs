@@ -1,10 +1,14 @@
 //! Verifying what is stored: pack by pack and from front to back, as a disk reads most quickly, where the index alone would
 //! lead to as many places all over the packs as there are blocks.
 //!
-//! A section counts if the index has its block there. Whether that was all of a pack is told by the sum of their lengths,
-//! which the index knows: if it is another, because blocks were put or deleted meanwhile, the pack is damaged or the index is,
-//! the index is gone through for those blocks of the pack that were not met, and they are left to be read one by one.
+//! The index comes first: every run is compared with its checksums, since a place that rotted there is nowhere in a pack.
+//! A section counts then if the index has its block there. Whether that was all of a pack is told by the sum of their lengths,
+//! which the index knows: if it is another, because blocks were put or deleted meanwhile or the pack is damaged, the index is
+//! gone through for those blocks of the pack that were not met, and they are left to be read one by one. That is done for many
+//! packs at once.
 
+use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
 use std::thread;
 
@@ -20,6 +24,9 @@ use super::scan::{Chunk, Scanner};
 use super::shared::Shared;
 use crate::{RESERVED_CODEC, Scrubbed};
 
+/// Most places that are remembered of packs in which something was not met: 16 MiB of them.
+const REMEMBERED: usize = 4 * 1024 * 1024;
+
 /// Sections of a pack that were met where the index has their blocks, from front to back.
 #[derive(Debug, Default)]
 struct Met {
@@ -29,21 +36,33 @@ struct Met {
     bytes: u64,
 }
 
+/// What was met of packs, by number.
+type MetByPack = BTreeMap<u32, Met>;
+
 impl PackStore {
     /// For [`BlockStore::scrub`](crate::BlockStore::scrub).
     pub(super) fn scrub_packs(&self) -> BoxStream<'static, Result<Scrubbed>> {
         let store = self.clone();
         let scrubbed = async move {
-            let packs = store.blocking(|shared| shared.with_index(|index| Ok(index.packs()))).await?;
-            let numbers = packs.into_iter().filter(|(_, known)| known.live_bytes > 0).map(|(number, _)| number);
-            Ok::<_, Error>(stream::iter(numbers).map(move |number| store.scrub_pack(number)).flatten())
+            let packs = store.blocking(|shared| {
+                shared.with_index(|index| {
+                    index.verify()?;
+                    Ok(index.packs())
+                })
+            });
+            let numbers = packs.await?.into_iter().filter(|(_, known)| known.live_bytes > 0).map(|(number, _)| number);
+            let numbers: Vec<u32> = numbers.collect();
+            let (last, met) = (numbers.last().copied(), Arc::<Mutex<MetByPack>>::default());
+            let scrub = move |number| {
+                let unread = store.unread(number, Some(number) == last, Arc::clone(&met));
+                store.scrub_pack(number, Arc::clone(&met)).chain(unread)
+            };
+            Ok::<_, Error>(stream::iter(numbers).map(scrub).flatten())
         };
         stream::once(scrubbed).try_flatten().boxed()
     }
 
-    fn scrub_pack(&self, number: u32) -> BoxStream<'static, Result<Scrubbed>> {
-        let met = Arc::new(Mutex::new(Met::default()));
-        let unread = self.unread(number, Arc::clone(&met));
+    fn scrub_pack(&self, number: u32, met: Arc<Mutex<MetByPack>>) -> impl Stream<Item = Result<Scrubbed>> + use<> {
         let store = self.clone();
         let check = move |chunk: Result<Chunk>| {
             let store = store.clone();
@@ -55,15 +74,16 @@ impl PackStore {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let note = move |(scrubbed, mut here): (Scrubbed, Met)| {
             let mut met = met.lock();
+            let met = met.entry(number).or_default();
             met.offsets.append(&mut here.offsets);
             met.bytes += here.bytes;
             scrubbed
         };
-        self.chunks(number).map(check).buffered(threads).map_ok(note).chain(unread).boxed()
+        self.chunks(number).map(check).buffered(threads).map_ok(note)
     }
 
     /// A pack from front to back, as far as it can be read.
-    fn chunks(&self, number: u32) -> impl Stream<Item = Result<Chunk>> + 'static {
+    fn chunks(&self, number: u32) -> impl Stream<Item = Result<Chunk>> + use<> {
         let start = (self.clone(), None::<(Arc<Pack>, Scanner)>);
         stream::try_unfold(start, move |(store, place)| async move {
             let next = store.blocking(move |shared| {
@@ -84,14 +104,37 @@ impl PackStore {
         })
     }
 
-    /// Those blocks of a pack that were not met, if the index has any.
-    fn unread(&self, number: u32, met: Arc<Mutex<Met>>) -> impl Stream<Item = Result<Scrubbed>> + 'static {
-        stream::try_unfold((self.clone(), met, None::<Key>), move |(store, met, after)| async move {
-            let here = Arc::clone(&met);
-            let page = store.blocking(move |shared| unread_page(shared, number, &here.lock(), after.as_deref()));
-            Ok(page.await?.map(|(cids, last)| (Scrubbed::Unread(cids), (store, met, Some(last)))))
-        })
+    /// Once a pack was read: those blocks that were not met, of all packs of which that is not known yet, when these are many
+    /// or none comes any more.
+    fn unread(
+        &self,
+        number: u32,
+        is_last: bool,
+        met: Arc<Mutex<MetByPack>>,
+    ) -> impl Stream<Item = Result<Scrubbed>> + use<> {
+        let store = self.clone();
+        let unread = async move {
+            let due = store.blocking(move |shared| due(shared, number, is_last, &mut met.lock())).await?;
+            let pages = stream::try_unfold((store, Arc::new(due), None::<Key>), |(store, due, after)| async move {
+                let here = Arc::clone(&due);
+                let page = store.blocking(move |shared| unread_page(shared, &here, after.as_deref()));
+                Ok(page.await?.map(|(cids, last)| (Scrubbed::Unread(cids), (store, due, Some(last)))))
+            });
+            Ok::<_, Error>(pages)
+        };
+        stream::once(unread).try_flatten()
     }
+}
+
+/// Forgets what was met of a pack if that was all of it; gives what is to be looked for in the index now.
+fn due(shared: &Shared, number: u32, is_last: bool, met: &mut MetByPack) -> Result<MetByPack> {
+    let known = shared.with_index(|index| Ok(index.packs()))?;
+    let live_bytes = known.get(&number).map_or(0, |known| known.live_bytes);
+    if met.entry(number).or_default().bytes == live_bytes {
+        met.remove(&number);
+    }
+    let remembered: usize = met.values().map(|met| met.offsets.len()).sum();
+    Ok(if is_last || remembered > REMEMBERED { mem::take(met) } else { MetByPack::new() })
 }
 
 /// Compares the blocks of a chunk with their content IDs, as far as the index has them there.
@@ -119,17 +162,15 @@ fn check(shared: &Shared, pack: u32, chunk: &Chunk) -> Result<(Scrubbed, Met)> {
     Ok((Scrubbed::Read { blocks: met.offsets.len() as u64, bytes, corrupt }, met))
 }
 
-/// Goes on through the index behind `after`: gives those blocks of a pack that were not met, and the last key that was looked
-/// at. `None` at the end, and at the beginning if there can be no such block.
-fn unread_page(shared: &Shared, pack: u32, met: &Met, after: Option<&[u8]>) -> Result<Option<(Vec<Cid>, Key)>> {
-    let live_bytes =
-        |known| shared.with_index(|index| Ok(index.packs().get(&known).map_or(0, |known| known.live_bytes)));
-    if after.is_none() && live_bytes(pack)? == met.bytes {
+/// Goes on through the index behind `after`: gives those blocks of the packs in `met` that were not met, and the last key that
+/// was looked at. `None` at the end, and where no pack is looked for.
+fn unread_page(shared: &Shared, met: &MetByPack, after: Option<&[u8]>) -> Result<Option<(Vec<Cid>, Key)>> {
+    if met.is_empty() {
         return Ok(None);
     }
     let entries = shared.with_index(|index| index.page(after, PAGE_BLOCKS))?;
     let Some(last) = entries.last().map(|(key, _)| key.clone()) else { return Ok(None) };
-    let is_unread = |at: &Location| at.pack == pack && met.offsets.binary_search(&at.offset).is_err();
+    let is_unread = |at: &Location| met.get(&at.pack).is_some_and(|met| met.offsets.binary_search(&at.offset).is_err());
     let unread = entries.iter().filter(|(_, at)| is_unread(at)).map(|(key, at)| match at.cid(key)? {
         Some(cid) => Ok(cid),
         // Only its prefix tells the codec, and it is found under every other.

@@ -1,7 +1,7 @@
 //! What the handles of a store and its writer have in common.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -18,14 +18,6 @@ use super::index::{Index, Totals};
 use super::lock::StoreLock;
 use super::recovery::INDEX;
 use crate::{Mappings, Stats};
-
-/// Compactions leave this much of the disk free, for deletions and for an index that must be written back. Puts leave what
-/// is alive in one pack besides: what they have filled can be emptied, as a compaction ends with more room than it found.
-const KEEP_FREE_WHILE_COMPACTING: u64 = 4 * 1024 * 1024;
-/// The least that puts leave to compactions, in bytes.
-const LEAST_ROOM_TO_COMPACT: u32 = 12 * 1024 * 1024;
-/// The part of a disk that a pack takes at most, and that is left to compactions.
-const PACKS_ON_A_DISK: u64 = 64;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -66,18 +58,6 @@ pub(super) struct StoredTotals {
     payload_bytes: AtomicU64,
     pack_bytes: AtomicU64,
     index_bytes: AtomicU64,
-}
-
-/// The length of packs on the disk of `dir`: `wanted`, or so much less that one is a small part of that disk.
-pub(super) fn pack_bytes_for(dir: &Path, wanted: u32) -> u32 {
-    // Where a file system does not tell, it is large.
-    let Ok(status) = rustix::fs::statvfs(dir) else { return wanted };
-    largest_pack(status.f_blocks.saturating_mul(status.f_frsize), wanted)
-}
-
-fn largest_pack(disk_bytes: u64, wanted: u32) -> u32 {
-    let part = u32::try_from(disk_bytes / PACKS_ON_A_DISK).unwrap_or(u32::MAX);
-    wanted.min(part.max(LEAST_ROOM_TO_COMPACT))
 }
 
 impl Shared {
@@ -229,40 +209,6 @@ impl Shared {
         self.count_removal();
     }
 
-    /// Refuses to fill the disk to the brim with another `bytes`: an index that cannot be written is worse to mend than
-    /// a put that is refused.
-    pub(super) fn check_free_space(&self, bytes: u64) -> Result<()> {
-        let room = self.options.pack_bytes.max(LEAST_ROOM_TO_COMPACT);
-        self.check_free_above(bytes, u64::from(room) + KEEP_FREE_WHILE_COMPACTING)
-    }
-
-    /// As [`check_free_space`](Self::check_free_space), for copies that a compaction makes.
-    pub(super) fn check_room_to_compact(&self, bytes: u64) -> Result<()> {
-        self.check_free_above(bytes, KEEP_FREE_WHILE_COMPACTING)
-    }
-
-    /// Whether the index can be made durable without filling the disk.
-    pub(super) fn has_room_for_index(&self) -> bool {
-        self.check_free_above(u64::from(LEAST_ROOM_TO_COMPACT), KEEP_FREE_WHILE_COMPACTING).is_ok()
-    }
-
-    fn check_free_above(&self, bytes: u64, kept: u64) -> Result<()> {
-        // A file system that does not tell is no reason to refuse.
-        let Ok(status) = rustix::fs::statvfs(&self.dir) else { return Ok(()) };
-        let free = status.f_bavail.saturating_mul(status.f_frsize);
-        if free >= bytes.saturating_add(kept) {
-            return Ok(());
-        }
-        let dir = self.dir.display();
-        Err(Error::new(
-            ErrorKind::NoSpace,
-            format!(
-                "the disk of {dir} has {free} bytes left, of which {kept} are kept free for collecting garbage, and \
-                 {bytes} are needed: make room"
-            ),
-        ))
-    }
-
     /// How often blocks have gone away, or bytes of slices that were given out.
     pub(super) fn removals(&self) -> u64 {
         // Neither ever shrinks: the sum changes when one of them does.
@@ -285,6 +231,7 @@ impl Shared {
             cache_hits,
             cache_misses,
             cache_bytes,
+            reserve: self.reserve(),
         }
     }
 
@@ -315,26 +262,5 @@ impl StoredTotals {
 
     pub(super) fn add_pack_bytes(&self, bytes: u64) {
         self.pack_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packs_are_a_small_part_of_a_small_disk_and_as_long_as_wanted_on_a_large_one() {
-        const GIB: u64 = 1 << 30;
-        let wanted = 1 << 30;
-        for (disk, length) in [
-            (0, LEAST_ROOM_TO_COMPACT),
-            (GIB / 2, LEAST_ROOM_TO_COMPACT),
-            (8 * GIB, 128 << 20),
-            (64 * GIB, wanted),
-            (u64::MAX, wanted),
-        ] {
-            assert_eq!(largest_pack(disk, wanted), length, "on a disk of {disk} bytes");
-        }
-        assert_eq!(largest_pack(GIB / 2, 64 << 10), 64 << 10, "shorter ones are as they were wanted");
     }
 }

@@ -185,6 +185,15 @@ impl Index {
         runs + self.upkeep.lock().manifest_bytes
     }
 
+    /// Compares every run with its checksums; waits for the disk.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) names the first that is damaged.
+    pub(super) fn verify(&self) -> Result<()> {
+        let runs = Arc::clone(&self.state.read().runs);
+        runs.iter().try_for_each(|run| run.verify())
+    }
+
     /// Where each of `keys` is.
     pub(super) fn locate<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Location>>> {
         let state = self.state.read();

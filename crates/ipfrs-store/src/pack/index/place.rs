@@ -12,6 +12,7 @@ use crate::Mappings;
 #[cfg(test)]
 use crate::pack::instants;
 use crate::pack::lock::{cannot, ensure_directory, sync_directory};
+use crate::pack::room::free_bytes;
 
 /// A merge leaves this much of the disk free: it can wait, and what must be written cannot.
 pub(super) const KEEP_FREE_BYTES: u64 = 64 * 1024 * 1024;
@@ -134,8 +135,7 @@ impl Place {
         if let Some(free) = self.fault.free_bytes() {
             return Some(free);
         }
-        let status = rustix::fs::statvfs(&self.dir).ok()?;
-        Some(status.f_bavail.saturating_mul(status.f_frsize))
+        free_bytes(&self.dir)
     }
 
     /// Removes the file of a run. What cannot be removed now is removed at the next start.
