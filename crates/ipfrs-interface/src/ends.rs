@@ -13,8 +13,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 /// The two steps of ending: connections finish what they do, then whatever is left is cut.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
-    /// The same as `started`, for a look that takes no lock.
-    is_draining: Arc<AtomicBool>,
+    /// The same as `started`.
+    draining: Draining,
     pub(crate) started: CancellationToken,
     pub(crate) cut: CancellationToken,
 }
@@ -22,8 +22,19 @@ pub(crate) struct Drain {
 impl Drain {
     /// The first step.
     pub(crate) fn start(&self) {
-        self.is_draining.store(true, Ordering::Release);
+        self.draining.0.store(true, Ordering::Release);
         self.started.cancel();
+    }
+}
+
+/// Whether the daemon drains, for a look that takes no lock and wakes nobody.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Draining(Arc<AtomicBool>);
+
+impl Draining {
+    /// Whether it does: the next answer is the last.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.0.load(Ordering::Acquire)
     }
 }
 
@@ -52,21 +63,16 @@ impl<'a, 'd> Ends<'a, 'd> {
         Self { drain, started, is_registered: false, cut, silence, is_timed: false, longest }
     }
 
-    /// Whether the daemon drains: the next answer is the last. A look that wakes nobody.
-    pub(crate) fn have_begun(&self) -> bool {
-        self.drain.is_draining.load(Ordering::Acquire)
-    }
-
-    /// The same, for whoever makes the answers.
-    pub(crate) fn begun(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.drain.is_draining)
+    /// Whether the daemon drains.
+    pub(crate) fn draining(&self) -> &'d Draining {
+        &self.drain.draining
     }
 
     /// Whether what is idle is to be closed. The task is woken when it is.
     pub(crate) fn is_draining(&mut self, cx: &mut Context<'_>) -> bool {
         // One poll leaves the task's waker with the token; after that, looking at the flag is enough.
         if self.is_registered {
-            return self.have_begun();
+            return self.draining().has_begun();
         }
         self.is_registered = true;
         self.started.as_mut().poll(cx).is_ready()

@@ -41,6 +41,10 @@ impl HttpBody for Flowing {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        if polled.is_pending() && self.traffic.more_follows() {
+            // hyper flushes in its next turn, if it has found nothing to flush in this one: then the cork comes off.
+            cx.waker().wake_by_ref();
+        }
         let more_follows = matches!(polled, Poll::Ready(Some(Ok(_)))) && !self.inner.is_end_stream();
         self.traffic.set_more_follows(more_follows);
         polled
@@ -58,11 +62,24 @@ impl HttpBody for Flowing {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
 
     use hyper::body::Bytes;
     use tokio::sync::mpsc;
 
     use super::*;
+
+    /// How often the task was asked to take another turn.
+    #[derive(Default)]
+    struct Turns(AtomicUsize);
+
+    impl Wake for Turns {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     /// Frames that come when they are sent, and end when the channel does.
     struct Fed(mpsc::Receiver<Bytes>);
@@ -84,18 +101,24 @@ mod tests {
         let (feed, fed) = mpsc::channel(2);
         let traffic = Traffic::default();
         let mut body = Flowing::watch(Response::new(Body::new(Fed(fed))), &traffic).into_body();
-        let is_pending =
-            async |body: &mut Body| poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx).is_pending())).await;
+        let turns = Arc::new(Turns::default());
+        let waker = Waker::from(Arc::clone(&turns));
+        let mut cx = Context::from_waker(&waker);
+        let mut is_pending = |body: &mut Body| Pin::new(body).poll_frame(&mut cx).is_pending();
         assert!(!traffic.more_follows());
         for _ in 0..2 {
             feed.send(Bytes::from_static(b"abc")).await.unwrap();
-            assert!(!is_pending(&mut body).await && traffic.more_follows());
-            assert!(is_pending(&mut body).await && !traffic.more_follows());
+            assert!(!is_pending(&mut body) && traffic.more_follows());
+            let turns_before = turns.0.load(Ordering::Relaxed);
+            assert!(is_pending(&mut body) && !traffic.more_follows());
+            assert_eq!(turns.0.load(Ordering::Relaxed), turns_before + 1, "another turn, to flush");
+            assert!(is_pending(&mut body));
+            assert_eq!(turns.0.load(Ordering::Relaxed), turns_before + 1);
         }
         feed.send(Bytes::from_static(b"abc")).await.unwrap();
-        assert!(!is_pending(&mut body).await && traffic.more_follows());
+        assert!(!is_pending(&mut body) && traffic.more_follows());
         drop(feed);
-        assert!(!is_pending(&mut body).await && !traffic.more_follows(), "the end");
+        assert!(!is_pending(&mut body) && !traffic.more_follows(), "the end");
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::ServerConfig;
 use crate::connection::FrontEnd;
-use crate::ends::Ends;
+use crate::ends::{Draining, Ends};
 use crate::parked::Parked;
 use crate::request_log::Logged;
 use crate::stalled_streams::{StreamExecutor, Watched};
@@ -105,8 +104,13 @@ impl Protocols {
         ends: &mut Ends<'_, '_>,
     ) -> hyper::Result<Left> {
         let (front_end, peer) = parked.parties();
-        let front =
-            Front { front_end, peer, asked: Arc::default(), traffic: socket.traffic(), is_draining: ends.begun() };
+        let front = Front {
+            front_end,
+            peer,
+            asked: Arc::default(),
+            traffic: socket.traffic(),
+            draining: ends.draining().clone(),
+        };
         if is_http2 {
             self.http2(socket, front, parked.since(), ends).await?;
             return Ok(Left::Closed);
@@ -206,7 +210,7 @@ struct Front<F> {
     asked: Arc<Asked>,
     traffic: Traffic,
     /// Whether the daemon drains.
-    is_draining: Arc<AtomicBool>,
+    draining: Draining,
 }
 
 impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
@@ -219,7 +223,7 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
         let version = request.version();
         // HTTP/2 has its own way to say that an answer is the last. What opens a tunnel never is.
         let says_the_end = version != Version::HTTP_2 && request.method() != Method::CONNECT;
-        let ends = says_the_end.then(|| Arc::clone(&self.is_draining));
+        let ends = says_the_end.then(|| self.draining.clone());
         let answer = |request| self.front_end.answer(request, self.peer);
         Watched::new(Logged::new(request, self.peer, answer), version, ends, self.traffic.clone())
     }

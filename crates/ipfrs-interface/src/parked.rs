@@ -177,7 +177,7 @@ impl<F: FrontEnd> Parked<F> {
         }
         let is_http2 = self.is_new && read.starts_with(PREFACE);
         let mut rest = read;
-        while !rest.is_empty() && self.unsent.is_none() && !ends.have_begun() {
+        while !rest.is_empty() && self.unsent.is_none() && !ends.draining().has_begun() {
             desk.head.clear();
             let Some((len, answer)) = self.answer(rest, &mut desk.headers, &mut desk.head) else { break };
             rest = &rest[len..];

@@ -4,8 +4,6 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,6 +18,7 @@ use ipfrs_stream::Traffic;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::ends::Draining;
 use crate::flowing::Flowing;
 
 /// Most bytes that are handed to a stream at once: what a client must take in the time that it has.
@@ -102,16 +101,16 @@ pin_project! {
         answer: A,
         version: Version,
         // Whether the daemon drains, where the answer is to say so.
-        is_draining: Option<Arc<AtomicBool>>,
+        draining: Option<Draining>,
         traffic: Traffic,
     }
 }
 
 impl<A> Watched<A> {
-    /// Watches the answer to a request of `version` on a connection with this `traffic`. While the daemon `is_draining`, it says
+    /// Watches the answer to a request of `version` on a connection with this `traffic`. Once the daemon is `draining`, it says
     /// that the connection is closed then.
-    pub(crate) fn new(answer: A, version: Version, is_draining: Option<Arc<AtomicBool>>, traffic: Traffic) -> Self {
-        Self { answer, version, is_draining, traffic }
+    pub(crate) fn new(answer: A, version: Version, draining: Option<Draining>, traffic: Traffic) -> Self {
+        Self { answer, version, draining, traffic }
     }
 }
 
@@ -121,7 +120,7 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let Ok(mut response) = ready!(this.answer.poll(cx));
-        if this.is_draining.as_ref().is_some_and(|is_draining| is_draining.load(Ordering::Acquire)) {
+        if this.draining.as_ref().is_some_and(Draining::has_begun) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if response.body().is_end_stream() {

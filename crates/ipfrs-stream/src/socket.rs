@@ -158,7 +158,7 @@ impl Socket {
         self.is_http2 = None;
     }
 
-    /// Corks the socket when among `slices` is one that may be sent from its file, and more follows.
+    /// Corks the socket when among `slices` is one that is long enough to be sent from its file, and more follows.
     #[cfg(target_os = "linux")]
     fn cork(&mut self, slices: &[IoSlice<'_>]) {
         if self.is_corked || self.is_http2 == Some(true) || !self.traffic.more_follows() {
@@ -325,7 +325,8 @@ impl AsyncWrite for Socket {
         if this.linger.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
         }
-        // Where nothing was sent, nothing can be lost.
+        // Where nothing was sent, nothing can be lost. But a protocol that ended on this connection has shut it down before, and has
+        // left what it read of another request: then something was sent.
         let is_answered_amid = has_sent && (this.is_http2 == Some(true) || this.has_arrived());
         if is_answered_amid || !this.unread.is_empty() || this.linger.is_some() {
             ready!(this.linger.get_or_insert_with(Linger::new).poll(&mut this.stream, cx));
