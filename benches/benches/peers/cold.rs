@@ -212,7 +212,7 @@ impl Measurement for Cold {
             let name = self.servers[turn].name;
             let running = self.start(site, name, round)?;
             for large in &mut self.servers[turn].large {
-                settle(2 * site.large_bytes())?;
+                settle();
                 let (bytes, before) = (site.large_bytes() as f64, read_from_disk(&running.pids)?);
                 let mut client = Client::connect(running.address)?;
                 let start = Instant::now();
@@ -222,7 +222,7 @@ impl Measurement for Cold {
             }
             drop(running);
             let running = self.start(site, name, round)?;
-            settle(2 * CLIENTS as u64 * (self.cold_mib << 20))?;
+            settle();
             self.servers[turn].mixed(site, &running)?;
         }
         // Others find it where it was.

@@ -86,7 +86,7 @@ impl Filled {
             let seeds = first..blocks.min(first + CAR_BLOCKS as u64);
             // One root: what is measured is not pinning.
             let car = CarFile::write(&directory.join(format!("{first}.car")), seeds, BLOCK_BYTES, CAR_BLOCKS)?;
-            settle(3 * fs::metadata(&car.path)?.len())?;
+            settle();
             let start = Instant::now();
             import_car(&mut Client::connect(gateway.address())?, &car)?;
             import_seconds += start.elapsed().as_secs_f64();

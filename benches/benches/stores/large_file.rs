@@ -36,7 +36,7 @@ pub(crate) fn measure(options: &Options, directory: &Path) -> Result<Table> {
             verdict.to_owned(),
         ]);
     };
-    settle(2 * file.metadata()?.len())?;
+    settle();
     let (cid, adding) = peak(gateway.pid(), || add_file(&mut client, Profile::DagPb, &mut file))?;
     row("added", adding);
     let fetch = || {
