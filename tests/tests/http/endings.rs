@@ -33,8 +33,17 @@ async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_
         wire.send(format!("{request}{next}")).await;
         wires.push((request, wire));
     }
-    // All that is left is the connection that asks how many there are.
-    let are_ended = async { while gateway.metric("ipfrs_http_connections_active").await > 1 {} };
+    // All that is left is the connection that asks how many there are, as those that made the content are silent as well.
+    let mut watching = Wire::connect(&gateway).await;
+    let are_ended = async {
+        loop {
+            watching.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+            let metrics = String::from_utf8(watching.answer().await.body.to_vec()).unwrap();
+            if metrics.lines().any(|line| line == "ipfrs_http_connections_active 1") {
+                break;
+            }
+        }
+    };
     timeout(WATCHDOG, are_ended).await.unwrap();
     for (request, mut wire) in wires {
         let answer = wire.answer().await;
