@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use ipfrs_core::{Cid, ErrorKind};
 use ipfrs_store::{BlockStore, CompactOptions, MemoryStore, PackOptions, PackStore, Scrubbed};
 
-use crate::fixture::{block, cids, open_small, put_all, random_block, random_blocks, sorted};
+use crate::fixture::{block, cids, index_files, numbered, open_small, put_all, random_block, random_blocks, sorted};
 use crate::layout::sections;
 
 /// What a scrub said.
@@ -136,4 +136,25 @@ async fn blocks_that_are_put_meanwhile_are_no_damage() {
         put_all(&store, &[random_block(1_000)]).await;
     }
     assert!(blocks >= 5_000 && cids(&first).iter().all(|cid| !seen.contains(cid)), "{blocks} {}", seen.len());
+}
+
+#[tokio::test]
+async fn a_part_of_the_index_that_rotted_is_told_wherever_it_leads() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    put_all(&store, &numbered(0..3_000)).await;
+    store.close().await.unwrap();
+    let store = open_small(dir.path());
+    let run = index_files(dir.path()).into_iter().max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(run).unwrap();
+    let end = file.metadata().unwrap().len();
+    for offset in end - 64..end {
+        flip(&file, offset);
+        let error = store.scrub().try_collect::<Vec<_>>().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.message().contains("the index is damaged"), "{error}");
+        flip(&file, offset);
+    }
+    assert_eq!(scrub(&store).await.blocks, 3_000);
+    store.close().await.unwrap();
 }
