@@ -87,7 +87,7 @@ mod tests {
     const LEN: u64 = 64 * 1024;
 
     #[test]
-    fn a_removed_file_is_closed_elsewhere_once_its_last_slice_is_gone_and_stays_whole_for_who_else_has_it() {
+    fn a_removed_file_stays_whole_for_who_else_has_it_once_its_last_slice_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("removed");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
