@@ -102,7 +102,60 @@ test("without script a listing is whole, and has no buttons that do nothing", as
   await visit(`/ipfs/${root}/`, { javaScriptEnabled: false }, async (page) => {
     assert.equal(await page.locator("td.name a").count(), Object.keys(FILES).length - 1);
     assert.equal(await page.getByRole("button").count(), 0);
+    assert.equal(await page.getByRole("searchbox").count(), 0);
+    assert.ok(await page.getByRole("columnheader", { name: "Name" }).isVisible());
   });
+});
+
+const shownNames = (page) => page.locator("tbody.entries td.name a").allTextContents();
+
+test("the filter of a listing leaves the entries whose names contain it", async () => {
+  await visit(`/ipfs/${root}/`, {}, async (page) => {
+    const all = await shownNames(page);
+    const filter = page.getByRole("searchbox", { name: "Filter entries by name" });
+    await filter.fill(" PHOTO");
+    assert.deepEqual(await shownNames(page), ["photo⟨U+202E⟩gpj.exe"]);
+    assert.equal(await page.getByRole("status").textContent(), `1 of ${all.length} entries`);
+    assert.equal(await page.getByRole("link", { name: "..", exact: true }).count(), 0, "a root has no parent");
+    await filter.fill("no such name");
+    assert.deepEqual(await shownNames(page), []);
+    await filter.press("Escape");
+    assert.deepEqual(await shownNames(page), all, "the order of the directory is restored");
+  });
+});
+
+test("the headings of a listing sort by name and by size", async () => {
+  const sizes = { "10.txt": "a".repeat(2_000), "9.txt": "b".repeat(30), "é.txt": "", "dir/x": "c", "f.txt": "d".repeat(1_500) };
+  const directory = await daemon.addDirectory(sizes);
+  await visit(`/ipfs/${directory}/`, {}, async (page) => {
+    const stored = await shownNames(page);
+    const sortBy = async (name, state, names) => {
+      await page.getByRole("button", { name, exact: true }).click();
+      assert.deepEqual(await shownNames(page), names, `${name} ${state}`);
+      assert.equal(await page.getByRole("columnheader", { name }).getAttribute("aria-sort"), state);
+    };
+    await sortBy("Name", "ascending", ["9.txt", "10.txt", "dir", "é.txt", "f.txt"]);
+    await sortBy("Name", "descending", ["f.txt", "é.txt", "dir", "10.txt", "9.txt"]);
+    await sortBy("Name", null, stored);
+    await sortBy("Size", "ascending", ["dir", "é.txt", "9.txt", "f.txt", "10.txt"]);
+    await page.getByRole("searchbox").fill("txt");
+    assert.deepEqual(await shownNames(page), ["é.txt", "9.txt", "f.txt", "10.txt"], "the filter keeps the order");
+    await sortBy("Size", "descending", ["10.txt", "f.txt", "9.txt", "é.txt"]);
+  });
+});
+
+test("the header of a long listing stays in view, also on a phone", async () => {
+  for (const options of [{}, PHONE]) {
+    await visit(`/ipfs/${large}/`, options, async (page) => {
+      await page.locator("tbody.entries tr").last().scrollIntoViewIfNeeded();
+      const heading = page.getByRole("button", { name: "Size", exact: true });
+      assert.ok(Math.abs((await page.locator("thead").boundingBox()).y) < 2, "it is at the top of the window");
+      await heading.click();
+      assert.equal(await page.locator("tbody.entries tr").count(), ENTRIES);
+      await page.getByRole("searchbox").fill("entry-19999");
+      assert.deepEqual(await shownNames(page), ["entry-19999.txt"]);
+    });
+  }
 });
 
 test("pages fit a phone and follow the colours of the system", async () => {

@@ -91,48 +91,48 @@ struct Words {
 fn words(status: StatusCode) -> Words {
     let (title, advice) = match status {
         StatusCode::BAD_REQUEST => {
-            ("This address makes no sense", "Something in it is not what it should be. Check that it was copied whole.")
+            ("Invalid address", "The address is malformed. Check that it was copied completely.")
         }
-        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
-            ("This is not allowed", "The gateway does not give this to you.")
-        }
+        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => ("Not allowed", "The gateway refuses this request."),
         StatusCode::NOT_FOUND => {
-            ("Nothing is here", "The content is not on this gateway, or nothing has this name. Check the address.")
+            ("Not found", "This gateway does not have the content, or the path does not exist. Check the address.")
         }
-        StatusCode::METHOD_NOT_ALLOWED => ("This cannot be done here", "Content can be read, and nothing else."),
-        StatusCode::NOT_ACCEPTABLE => {
-            ("Not to be had in this form", "The content is here, but not in the format that was asked for.")
-        }
+        StatusCode::METHOD_NOT_ALLOWED => ("Method not allowed", "Content can only be read."),
+        StatusCode::NOT_ACCEPTABLE => ("Format not available", "The content exists, but not in the requested format."),
         StatusCode::GONE => {
-            ("This is not given out any more", "The gateway does not serve this content. Asking again does not help.")
+            ("No longer available", "This gateway does not serve this content. Trying again does not help.")
         }
-        StatusCode::PRECONDITION_FAILED => ("Not as expected", "The content is not what the request took it for."),
+        StatusCode::PRECONDITION_FAILED => {
+            ("Precondition failed", "The content does not match a condition of the request.")
+        }
         StatusCode::PAYLOAD_TOO_LARGE => (
-            "This is too large",
-            "It is over a limit of this gateway. It may be had in parts, or from a gateway of your own.",
+            "Too large",
+            "The request exceeds a limit of this gateway. Request a part of it, or use a gateway of your own.",
         ),
         StatusCode::TOO_MANY_REQUESTS => {
-            ("Too much is being asked for", "The gateway is busy. Wait a moment, then load this page again.")
+            ("Too many requests", "The gateway is busy. Wait a moment, then reload this page.")
         }
         StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS => {
-            ("Not available for legal reasons", "The gateway may not serve this content.")
+            ("Not available for legal reasons", "This gateway must not serve this content.")
         }
         StatusCode::NOT_IMPLEMENTED => {
-            ("This gateway cannot do that", "The address is understood, but what it asks for is not offered here.")
+            ("Not supported", "This gateway does not support this kind of content or request.")
         }
-        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
-            ("Not to be had now", "Something that is needed does not answer. Wait a moment, then load this page again.")
-        }
-        StatusCode::GATEWAY_TIMEOUT => (
-            "This took too long",
-            "The content could not be found in time. It may be there later: load this page again.",
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => (
+            "Temporarily unavailable",
+            "A service that the gateway needs does not respond. Wait a moment, then reload this page.",
         ),
-        StatusCode::INSUFFICIENT_STORAGE => ("The disk is full", "Whoever runs this gateway has to make room."),
+        StatusCode::GATEWAY_TIMEOUT => {
+            ("Timeout", "The gateway could not get the content in time. Reload this page to try again.")
+        }
+        StatusCode::INSUFFICIENT_STORAGE => {
+            ("The disk is full", "The operator of this gateway has to free disk space.")
+        }
         status if status.is_server_error() => (
-            "Something went wrong",
-            "This is not your fault. Whoever runs this gateway finds the request in its log by its ID.",
+            "Internal error",
+            "The request is not at fault. The operator of this gateway can find it in the log by its request ID.",
         ),
-        _ => ("This did not work", "The reason is below."),
+        _ => ("Request failed", "The reason is below."),
     };
     Words { title, advice }
 }

@@ -51,7 +51,10 @@ struct Row {
     cid_href: String,
     /// Whether `cid_href` leads to another site.
     is_foreign: bool,
+    /// Size for a person.
     size: String,
+    /// Size to sort by, in bytes, where `size` shows one.
+    bytes: Option<u64>,
 }
 
 #[derive(Template)]
@@ -167,6 +170,10 @@ fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
     };
     let cid = entry.cid.to_string();
     let (cid_href, is_foreign) = places.cid(&cid, &entry.name);
+    let bytes = match entry.kind {
+        ListedKind::File | ListedKind::Unknown => Some(entry.size),
+        ListedKind::Directory | ListedKind::Symlink => None,
+    };
     Row {
         icon,
         name: visible(&entry.name).into_owned(),
@@ -175,10 +182,8 @@ fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
         cid_href,
         is_foreign,
         cid,
-        size: match entry.kind {
-            ListedKind::File | ListedKind::Unknown => readable(entry.size),
-            ListedKind::Directory | ListedKind::Symlink => String::from("—"),
-        },
+        size: bytes.map_or_else(|| String::from("—"), readable),
+        bytes,
     }
 }
 

@@ -19,11 +19,11 @@ use crate::router::AppState;
 /// What leads where, in words; and whether it is a page to go to.
 const ROUTES: [Route; 6] = [
     ("/ipfs/{cid}[/path]", "content", false),
-    ("/ipns/{name}[/path]", "content by its name", false),
+    ("/ipns/{name}[/path]", "content by name", false),
     ("/api/v0/...", "Kubo RPC (POST)", false),
     ("/v1/...", "uploads, downloads and batches of blocks", false),
-    ("/health", "whether all is well", true),
-    ("/metrics", "figures for Prometheus", true),
+    ("/health", "status of the daemon", true),
+    ("/metrics", "metrics in the Prometheus format", true),
 ];
 
 /// What cannot stand in a path of a header as it is. Escapes and what has a meaning in URLs stay.
