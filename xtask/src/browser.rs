@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::places::{found, target, workspace};
+use crate::places::{found, workspace};
 
 /// What Chromium is called, in the order of preference.
 const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -79,8 +79,7 @@ fn is_installed(tests: &Path) -> bool {
 }
 
 fn run(tools: &Tools) -> Result<()> {
-    crate::cargo("browser", &["build", "--quiet", "--package", "ipfrs-cli"], &[])?;
-    let cli = target()?.join("debug/ipfrs-cli");
+    let cli = crate::command_line("browser")?;
     let arguments = ["--test", "--test-timeout=60000", "--test-reporter=spec", "pages.test.mjs"];
     eprintln!("xtask: browser: node {} in tests/browser", arguments.join(" "));
     let status = Command::new(&tools.node)

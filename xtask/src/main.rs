@@ -9,7 +9,7 @@ mod report;
 mod wheel;
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 use std::{env, iter};
@@ -68,6 +68,13 @@ fn test() -> Result<()> {
 fn codegen() -> Result<()> {
     let test = ["test", "--quiet", "--package", "ipfrs-proto", "--test", "generated", "generated_code"];
     cargo("code generation", &test, &[("IPFRS_CODEGEN", "write")])
+}
+
+/// Builds the command line for tests that run it, and returns its path. The selection of packages and targets gives
+/// dependencies the features that `cargo test --workspace` gives them, so that they are built once.
+fn command_line(step: &str) -> Result<PathBuf> {
+    cargo(step, &["test", "--quiet", "--workspace", "--no-run", "--test", "cli"], &[])?;
+    Ok(places::target()?.join("debug/ipfrs-cli"))
 }
 
 /// Runs cargo, the one that runs this program, and says how long it took.

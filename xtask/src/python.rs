@@ -36,8 +36,7 @@ pub(crate) fn test() -> Result<()> {
 }
 
 fn run(environment: &Environment) -> Result<()> {
-    crate::cargo("python", &["build", "--quiet", "--package", "ipfrs-cli"], &[])?;
-    let cli = target()?.join("debug/ipfrs-cli");
+    let cli = crate::command_line("python")?;
     let wheel = wheel::of_tests(environment)?;
     environment.install_wheel(&wheel)?;
 

@@ -9,16 +9,20 @@ use anyhow::{Context, Result};
 use crate::environment::Environment;
 use crate::places::{found, target, workspace};
 
+/// Feature of the Python module that gives its dependencies the features of the tests.
+const AS_TESTED: &str = "as-tested";
+
 /// Where the package is.
 pub(crate) fn package() -> Result<PathBuf> {
     Ok(workspace()?.join("crates/ipfrs-python"))
 }
 
-/// The wheel of the code as it is, of the profile that tests are built with: it shares what they have built, and is quick to
-/// make rather than small.
+/// Builds a wheel of the current code for the tests. Profile and features are those of `cargo test --workspace`, so that the
+/// dependencies are built once.
 pub(crate) fn of_tests(environment: &Environment) -> Result<PathBuf> {
     let directory = emptied("python-wheel")?;
-    let options = ["--quiet", "--profile", "dev", "--auditwheel", "skip", "--compression-level", "1"];
+    let profile = ["--quiet", "--profile", "dev", "--features", AS_TESTED];
+    let options = [&profile[..], &["--auditwheel", "skip", "--compression-level", "1"]].concat();
     maturin(environment, "build", &options, &directory)?;
     only(&directory, "whl")
 }
@@ -75,4 +79,30 @@ fn only(directory: &Path, extension: &str) -> Result<PathBuf> {
     let mut files = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let file = files.find(|file| file.extension() == Some(OsStr::new(extension)));
     file.with_context(|| format!("maturin left no .{extension} in {}", directory.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::process::Command;
+
+    use super::AS_TESTED;
+
+    /// Returns each dependency of a selection of packages, with its version and features.
+    fn dependencies(selection: &[&str]) -> BTreeSet<String> {
+        let format = ["--prefix", "none", "--no-dedupe", "--format", "{p} {f}"];
+        let mut tree = Command::new(env!("CARGO"));
+        let output = tree.args(["tree", "--offline", "--quiet"]).args(format).args(selection).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().filter(|line| !line.contains("ipfrs-")).map(|line| line.replace(" (proc-macro)", "")).collect()
+    }
+
+    #[test]
+    fn python_tests_share_the_dependencies_of_the_workspace_tests() {
+        let module = dependencies(&["--package", "ipfrs-python", "--features", AS_TESTED, "--edges", "normal,build"]);
+        let tests = dependencies(&["--workspace", "--edges", "normal,build,dev"]);
+        let built_again: Vec<_> = module.difference(&tests).collect();
+        assert!(built_again.is_empty(), "tests/features/Cargo.toml lacks features of: {built_again:#?}");
+    }
 }

@@ -1,0 +1,1 @@
+//! Nothing but features of dependencies: see `Cargo.toml`.
