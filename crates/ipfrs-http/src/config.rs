@@ -61,6 +61,9 @@ pub struct GatewayConfig {
     pub hosts: BTreeMap<String, HostConfig>,
     /// Who is believed what `X-Forwarded-Host` and `X-Forwarded-Proto` say.
     pub trusted_proxies: Vec<Network>,
+    /// Whether clients may use the gateway as their forward proxy: tunnels (CONNECT), and targets with another host
+    /// than `Host`.
+    pub proxy: bool,
 }
 
 impl Default for GatewayConfig {
@@ -77,6 +80,7 @@ impl Default for GatewayConfig {
             dnslink: BTreeMap::new(),
             hosts: BTreeMap::new(),
             trusted_proxies: Vec::new(),
+            proxy: false,
         }
     }
 }

@@ -29,4 +29,4 @@ pub use gateway::ready::{Plain, Written};
 pub use ipfrs_node::Lifecycle;
 pub use metrics::HttpMetrics;
 pub use router::{App, app};
-pub use service::{Answering, Service, opens_tunnel};
+pub use service::{Answering, Service};

@@ -15,6 +15,7 @@ use crate::compression::Compression;
 use crate::error::GatewayError;
 use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
+use crate::gateway::proxied::Tunnels;
 use crate::gateway::ready::ReadyAnswers;
 use crate::{GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, routing, rpc, v1};
 
@@ -126,7 +127,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         .route("/ipns", any(gateway::handle))
         .route("/ipns/", any(gateway::handle))
         .with_state(state.clone());
-    Ok(App { service: Service { state, router }, slots, metrics })
+    Ok(App { service: Service { state, router, tunnels: Tunnels::default() }, slots, metrics })
 }
 
 async fn no_such_route(uri: http::Uri) -> GatewayError {

@@ -11,14 +11,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
-use http::uri::Authority;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
 use crate::config::Namespace;
+use crate::error;
 use crate::gateway::hosts::{Called, Way};
+use crate::gateway::proxied::Tunnels;
 use crate::gateway::ready::{Plain, Written};
 use crate::gateway::site::Site;
 use crate::gateway::{self, hosted};
@@ -34,6 +35,8 @@ const IPFS_PREFIX: &str = "/ipfs/";
 pub struct Service {
     pub(crate) state: AppState,
     pub(crate) router: Router,
+    /// The hosts of the tunnels that its requests come through.
+    pub(crate) tunnels: Tunnels,
 }
 
 impl Service {
@@ -50,7 +53,7 @@ impl Service {
     /// What the headers of a GET of HTTP/1.1 from `peer` say, for [`answer_written`](Self::answer_written). `headers` are of lines about
     /// content, not about the connection. `None` where it takes more than a path to answer such a request.
     pub fn plain(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<Plain> {
-        if lacks_host(Version::HTTP_11, headers) {
+        if lacks_host(Version::HTTP_11, headers) || self.tunnels.is_open() {
             return None;
         }
         let origin = Uri::default();
@@ -84,11 +87,11 @@ impl Service {
             return self.refused(&request, text);
         }
         if request.method() == Method::CONNECT {
-            return self.tunnel(&request);
+            return self.connect(&request);
         }
         let hosts = &self.state.hosts;
-        let way = Called::by(&request, hosts.trusts(peer)).map(|called| hosts.way(&called, request.uri().path()));
-        match way {
+        let called = hosts.read(&request, peer, &self.tunnels);
+        match called.map(|called| hosts.way(&called, request.uri().path())) {
             Ok(Way::Daemon | Way::Gateway) => match self.state.ready.get(&self.state, &request, request.uri().path()) {
                 Some(response) => Step::Ready { response: Some(response) },
                 // The same that the router leads to, with fewer instructions than it takes to find that out.
@@ -103,26 +106,56 @@ impl Service {
                 let answer = hosted::answer(self.state.clone(), self.router.clone(), *visit, request);
                 Step::Content { inner: Box::pin(answer) }
             }
-            Err(e) => self.refused(&request, &format!("{e}\n")),
+            Err(e) => self.refused_with(error::status(e.kind()), &request, &format!("{e}\n")),
         }
     }
 
-    /// Answers a client that takes us for its proxy and wants a tunnel: what follows on the connection is HTTP, and answered
-    /// here whatever host it was to lead to. Nobody else is connected to.
-    fn tunnel<B>(&self, request: &Request<B>) -> Step {
-        if opens_tunnel(request) {
-            return self.at_once(request, StatusCode::OK.into_response());
+    /// Responds to CONNECT: 200 where it opens a tunnel.
+    fn connect<B>(&self, request: &Request<B>) -> Step {
+        match self.opened(request) {
+            Ok(_) => self.at_once(request, StatusCode::OK.into_response()),
+            // Bytes for a tunnel may follow at once, and are no requests.
+            Err((status, text)) => self.refused_with(status, request, &text),
         }
-        if request.version() > Version::HTTP_11 {
+    }
+
+    /// Returns the routes for what follows on the connection where `connect` is granted, and `None` where it is
+    /// refused. What follows is HTTP, and is responded to here whatever host it was to lead to: no connection to
+    /// another host is opened.
+    pub fn tunnel<B>(&self, connect: &Request<B>) -> Option<Self> {
+        let is_connect = connect.method() == Method::CONNECT && !lacks_host(connect.version(), connect.headers());
+        let tunnels = is_connect.then(|| self.opened(connect).ok()).flatten()?;
+        Some(Self { tunnels, ..self.clone() })
+    }
+
+    fn opened<B>(&self, connect: &Request<B>) -> Result<Tunnels, (StatusCode, String)> {
+        if !self.state.hosts.is_proxy {
+            let text = "CONNECT is not served: this gateway is no forward proxy ([gateway] proxy = false)\n";
+            return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
+        }
+        if connect.version() > Version::HTTP_11 {
             let text = "tunnels are for connections of HTTP/1.1: send requests as they are\n";
-            return self.at_once(request, (StatusCode::NOT_IMPLEMENTED, text).into_response());
+            return Err((StatusCode::NOT_IMPLEMENTED, text.to_owned()));
         }
-        self.refused(request, "CONNECT names a host and a port (RFC 9110, 9.3.6)\n")
+        let target = connect.uri();
+        let authority =
+            target.authority().filter(|authority| target.scheme().is_none() && authority.port_u16().is_some());
+        let Some(authority) = authority else {
+            let text = "CONNECT names a host and a port (RFC 9110, 9.3.6)\n";
+            return Err((StatusCode::BAD_REQUEST, text.to_owned()));
+        };
+        let tunnels = self.state.hosts.tunnel(authority.as_str(), connect.headers(), &self.tunnels);
+        tunnels.map_err(|e| (error::status(e.kind()), format!("{e}\n")))
     }
 
     /// 400.
     fn refused<B>(&self, request: &Request<B>, text: &str) -> Step {
-        self.at_once(request, (StatusCode::BAD_REQUEST, [(CONNECTION, "close")], text.to_owned()).into_response())
+        self.refused_with(StatusCode::BAD_REQUEST, request, text)
+    }
+
+    /// A refusal after which nothing more is read.
+    fn refused_with<B>(&self, status: StatusCode, request: &Request<B>, text: &str) -> Step {
+        self.at_once(request, (status, [(CONNECTION, "close")], text.to_owned()).into_response())
     }
 
     /// An answer that was no work, counted as all answers are.
@@ -136,16 +169,6 @@ impl Service {
     pub fn router(&self) -> Router {
         self.router.clone()
     }
-}
-
-/// Whether a request is a CONNECT that is answered by a tunnel, which has the rest of the connection.
-pub fn opens_tunnel<B>(request: &Request<B>) -> bool {
-    let target = request.uri();
-    request.method() == Method::CONNECT
-        && request.version() <= Version::HTTP_11
-        && target.scheme().is_none()
-        && target.authority().and_then(Authority::port_u16).is_some()
-        && !lacks_host(request.version(), request.headers())
 }
 
 /// Whether a request has several hosts, of which a proxy may have looked at another one, or is of HTTP/1.1 and has none.

@@ -44,6 +44,10 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
     /// Answers a request from `peer`.
     fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering;
 
+    /// Returns the front-end for what follows on the connection where `connect` opens a tunnel: see
+    /// [`Service::tunnel`].
+    fn tunnel(&self, connect: &Request<Incoming>) -> Option<Self>;
+
     /// What the headers of a GET from `peer` say, where that is nothing unusual: see [`Service::plain`].
     fn plain(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Plain>;
 
@@ -58,6 +62,10 @@ impl FrontEnd for Service {
 
     fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering {
         self.answer(request, Some(peer))
+    }
+
+    fn tunnel(&self, connect: &Request<Incoming>) -> Option<Self> {
+        self.tunnel(connect)
     }
 
     fn plain(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Plain> {
@@ -77,6 +85,11 @@ impl FrontEnd for Grpc {
 
     fn answer(&self, request: Request<Incoming>, _peer: IpAddr) -> Self::Answering {
         self.answer(request)
+    }
+
+    /// Opens none.
+    fn tunnel(&self, _: &Request<Incoming>) -> Option<Self> {
+        None
     }
 
     /// Nothing is: its calls are POSTs.
@@ -201,7 +214,8 @@ impl Connections {
                     false
                 }
                 // What is in a tunnel has the slot and the limits of the connection that it is in.
-                Ok(Left::Tunnel(left)) => {
+                Ok(Left::Tunnel(left, front_end)) => {
+                    parked.enter(front_end);
                     socket = left;
                     true
                 }

@@ -46,11 +46,11 @@ pub(crate) struct Protocols {
 }
 
 /// What is left of a connection when hyper is done with it.
-pub(crate) enum Left {
+pub(crate) enum Left<F> {
     /// One between two requests.
     Parked(Socket),
-    /// One that is a tunnel now, in which HTTP begins anew.
-    Tunnel(Socket),
+    /// One that is a tunnel now, in which HTTP begins anew, with the front-end for what is in it.
+    Tunnel(Socket, F),
     /// One to be closed.
     Closing(Socket),
     /// Nothing.
@@ -102,7 +102,7 @@ impl Protocols {
         is_http2: bool,
         parked: &Parked<F>,
         ends: &mut Ends<'_, '_>,
-    ) -> hyper::Result<Left> {
+    ) -> hyper::Result<Left<F>> {
         let (front_end, peer) = parked.parties();
         let front = Front {
             front_end,
@@ -124,7 +124,7 @@ impl Protocols {
         front: Front<F>,
         since: Instant,
         ends: &mut Ends<'_, '_>,
-    ) -> hyper::Result<Left> {
+    ) -> hyper::Result<Left<F>> {
         let (asked, traffic) = (Arc::clone(&front.asked), socket.traffic());
         let mut connection = self.http1.serve_connection(TokioIo::new(socket), front);
         let mut is_ending = false;
@@ -160,12 +160,12 @@ impl Protocols {
         // In the buffer is what hyper has read of the next request, or of what is in the tunnel.
         let parts = connection.into_parts();
         let (socket, read) = (parts.io.into_inner(), parts.read_buf);
-        Ok(match (done, asked.connect()) {
+        Ok(match (done, asked.take_tunnel()) {
             (Done::Idle, _) => Left::Parked(socket.with_unread(read)),
-            (Done::Ended, Some(true)) => Left::Tunnel(socket.with_unread(read)),
+            (Done::Ended, Some(front_end)) => Left::Tunnel(socket.with_unread(read), front_end),
             // hyper leaves the end of a connection to us on which there was talk of another protocol. A client that asks for more
             // than it is answered may go on.
-            (Done::Ended, _) => Left::Closing(socket.with_unread(read)),
+            (Done::Ended, None) => Left::Closing(socket.with_unread(read)),
             (Done::Silent, _) => Left::Closing(socket),
             (Done::Cut, _) => Left::Closed,
         })
@@ -207,7 +207,7 @@ struct Front<F> {
     front_end: F,
     /// The address of whoever connected.
     peer: IpAddr,
-    asked: Arc<Asked>,
+    asked: Arc<Asked<F>>,
     traffic: Traffic,
     /// Whether the daemon drains.
     draining: Draining,
@@ -219,7 +219,7 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
     type Future = Watched<Logged<F::Answering>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.asked.note(&request);
+        self.asked.note(&request, &self.front_end);
         let version = request.version();
         // HTTP/2 has its own way to say that an answer is the last. What opens a tunnel never is.
         let says_the_end = version != Version::HTTP_2 && request.method() != Method::CONNECT;

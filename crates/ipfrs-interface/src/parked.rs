@@ -104,6 +104,12 @@ impl<F: FrontEnd> Parked<F> {
         self.has_answered = true;
     }
 
+    /// Continues in a tunnel, in which `front_end` answers the requests.
+    pub(crate) fn enter(&mut self, front_end: F) {
+        self.front_end = front_end;
+        self.usual = None;
+    }
+
     /// What answers the requests, and the address of whoever sends them.
     pub(crate) fn parties(&self) -> (F, IpAddr) {
         (self.front_end.clone(), self.peer)
@@ -276,6 +282,10 @@ mod tests {
 
         fn answer(&self, _: Request<Incoming>, _: IpAddr) -> Self::Answering {
             std::future::ready(Ok(Response::default()))
+        }
+
+        fn tunnel(&self, _: &Request<Incoming>) -> Option<Self> {
+            None
         }
 
         fn plain(&self, _: &HeaderMap, _: IpAddr) -> Option<Plain> {

@@ -4,26 +4,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::{Method, Request};
 use hyper::body::{Body, Incoming};
-use ipfrs_http::opens_tunnel;
 use parking_lot::Mutex;
 
+use crate::connection::FrontEnd;
+
 /// What a connection has been asked for.
-#[derive(Debug, Default)]
-pub(crate) struct Asked {
+#[derive(Debug)]
+pub(crate) struct Asked<F> {
     has_asked: AtomicBool,
     /// Whether the last request had no body, so that after its answer the next request comes.
     is_all_read: AtomicBool,
-    /// That it was a CONNECT, and whether it is answered by a tunnel.
-    connect: Mutex<Option<bool>>,
+    /// The front-end for what is in the tunnel that the last CONNECT opened.
+    tunnel: Mutex<Option<F>>,
 }
 
-impl Asked {
-    /// Notes a request.
-    pub(crate) fn note(&self, request: &Request<Incoming>) {
+impl<F> Default for Asked<F> {
+    fn default() -> Self {
+        Self { has_asked: AtomicBool::new(false), is_all_read: AtomicBool::new(false), tunnel: Mutex::new(None) }
+    }
+}
+
+impl<F: FrontEnd> Asked<F> {
+    /// Notes a request to `front_end`.
+    pub(crate) fn note(&self, request: &Request<Incoming>, front_end: &F) {
         self.has_asked.store(true, Ordering::Relaxed);
         self.is_all_read.store(request.body().is_end_stream(), Ordering::Relaxed);
         if request.method() == Method::CONNECT {
-            *self.connect.lock() = Some(opens_tunnel(request));
+            *self.tunnel.lock() = front_end.tunnel(request);
         }
     }
 
@@ -37,8 +44,8 @@ impl Asked {
         self.is_all_read.load(Ordering::Relaxed)
     }
 
-    /// Whether there was a CONNECT, and if so, whether it was answered by a tunnel.
-    pub(crate) fn connect(&self) -> Option<bool> {
-        *self.connect.lock()
+    /// Takes the front-end for what is in the tunnel, where a CONNECT opened one.
+    pub(crate) fn take_tunnel(&self) -> Option<F> {
+        self.tunnel.lock().take()
     }
 }

@@ -324,10 +324,10 @@ async fn what_is_no_host_name_is_refused() {
     let mut wire = Wire::connect(&gateway).await;
     wire.send(format!("GET /ipfs/{HELLO} HTTP/1.0\r\n\r\n")).await;
     assert_eq!(wire.answer().await.text(), "hello\n");
-    // The URL of a request to a proxy goes before what `Host` says.
+    // An absolute target names the same host.
     let mut wire = Wire::connect(&gateway).await;
     let request =
-        format!("GET http://example.com/ipfs/{HELLO} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        format!("GET http://example.com/ipfs/{HELLO} HTTP/1.1\r\nHost: example.com:80\r\nConnection: close\r\n\r\n");
     wire.send(request).await;
     assert_eq!(wire.answer().await.header("location"), format!("http://{HELLO}.ipfs.example.com/"));
 }

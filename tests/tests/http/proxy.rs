@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::content;
 use crate::harness::{TestGateway, client};
-use crate::wire::{Answer, Wire, exchange};
+use crate::wire::{Answer, Wire};
 
 /// `hello\n` as an identity block.
 const HELLO: &str = "bafkqabtimvwgy3yk";
@@ -17,12 +17,13 @@ const HELLO: &str = "bafkqabtimvwgy3yk";
 /// Longer than anything here takes.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
-const CONNECT: &str = "CONNECT example.com:80 HTTP/1.1\r\nHost: example.com:80\r\n\r\n";
+const CONNECT: &str = "CONNECT tunnel.example:80 HTTP/1.1\r\nHost: tunnel.example:80\r\n\r\n";
 
 fn hosts(config: &mut Config) {
     config.gateway.hosts.insert("example.com".into(), HostConfig { subdomains: true, ..HostConfig::default() });
     config.gateway.dnslink.insert("site.example".into(), format!("/ipfs/{HELLO}"));
     config.dns.enabled = false;
+    config.gateway.proxy = true;
 }
 
 fn get(host: &str, path: &str) -> String {
@@ -50,29 +51,199 @@ fn assert_says(answer: &Answer, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn absolute_target_says_the_host_whatever_the_header_says() {
+async fn absolute_target_with_the_host_of_the_header_is_served() {
+    for is_proxy in [false, true] {
+        let gateway = TestGateway::start_with(|config| {
+            hosts(config);
+            config.gateway.proxy = is_proxy;
+        })
+        .await;
+        for (target, host) in [
+            (format!("http://{HELLO}.ipfs.example.com/"), format!("{HELLO}.ipfs.example.com")),
+            (format!("http://{HELLO}.IPFS.Example.COM.:80"), format!("{HELLO}.ipfs.example.com")),
+            ("http://site.example/".to_owned(), "SITE.example.:8080".to_owned()),
+            (format!("http://127.0.0.1/ipfs/{HELLO}"), "127.0.0.1:1".to_owned()),
+            (format!("http://[::1]/ipfs/{HELLO}"), "[0:0::0:1]".to_owned()),
+        ] {
+            let request = |method: &str| format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            let mut wire = Wire::connect(&gateway).await;
+            wire.send(request("GET")).await;
+            assert_says(&wire.answer().await, "hello\n");
+            wire.send(request("HEAD")).await;
+            let head = wire.head().await;
+            assert_eq!((head.status, head.header("content-length")), (200, "6"), "{target}");
+        }
+        let target = format!("GET http://example.com/ipfs/{HELLO}?a=b HTTP/1.1\r\nHost: example.com\r\n\r\n");
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(target).await;
+        let moved = wire.answer().await;
+        assert_eq!(
+            (moved.status, moved.header("location")),
+            (301, format!("http://{HELLO}.ipfs.example.com/?a=b").as_str())
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proxy_serves_the_host_of_the_target() {
     let gateway = TestGateway::start_with(hosts).await;
     for (target, host) in [
-        (format!("http://{HELLO}.ipfs.example.com/"), "example.com"),
-        (format!("http://{HELLO}.ipfs.example.com"), "nothing.example"),
-        (format!("http://{HELLO}.IPFS.Example.COM:80/"), "localhost"),
-        ("http://site.example/".to_owned(), "example.com"),
-        // A host that is nobody's is the path gateway.
-        (format!("http://127.0.0.1/ipfs/{HELLO}"), "site.example"),
+        ("http://site.example/".to_owned(), "other.example"),
+        (format!("http://127.0.0.1/ipfs/{HELLO}"), "other.example"),
     ] {
-        let request = |method: &str| format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let mut wire = Wire::connect(&gateway).await;
-        wire.send(request("GET")).await;
+        wire.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
         assert_says(&wire.answer().await, "hello\n");
-        wire.send(request("HEAD")).await;
-        let head = wire.head().await;
-        assert_eq!((head.status, head.header("content-length")), (200, "6"), "{target}");
     }
-    let moved = exchange(&gateway, format!("GET http://example.com/ipfs/{HELLO}?a=b HTTP/1.1")).await;
-    assert_eq!(
-        (moved.status, moved.header("location")),
-        (301, format!("http://{HELLO}.ipfs.example.com/?a=b").as_str())
-    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_proxy_there_are_no_tunnels_and_no_other_targets() {
+    let gateway = TestGateway::start_with(|config| {
+        hosts(config);
+        config.gateway.proxy = false;
+    })
+    .await;
+    for (request, status) in [
+        (CONNECT.to_owned(), 501),
+        ("CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n".to_owned(), 501),
+        (format!("GET http://localhost/ipfs/{HELLO} HTTP/1.1\r\nHost: other.example\r\n\r\n"), 400),
+        ("GET http://localhost/metrics HTTP/1.1\r\nHost: \r\n\r\n".to_owned(), 400),
+    ] {
+        let mut wire = Wire::connect(&gateway).await;
+        // The gateway does not read the request behind it.
+        wire.send([request.as_str(), &get("localhost", "/metrics")].concat()).await;
+        let refusal = wire.answer().await;
+        assert_eq!(refusal.status, status, "{request}");
+        assert!(refusal.text().contains("[gateway] proxy"), "{}", refusal.text());
+        assert!(wire.rest().await.is_empty(), "{request}");
+    }
+}
+
+/// Spellings of names that are configured, or below one that is.
+const CONFIGURED: [&str; 6] =
+    ["example.com", "EXAMPLE.com.", "example.com:8080", "below.example.com", "bafkqaaa.ipfs.example.com", "[0:0::1]"];
+
+/// Whether a response is one of the daemon, and not of a public host.
+fn is_of_daemon(answer: &Answer) -> bool {
+    let text = answer.text();
+    answer.header("content-type").starts_with("application/grpc")
+        || ["\"Version\"", "# HELP", "\"operations\"", "\"blocks\""].iter().any(|word| text.contains(word))
+}
+
+/// Requests that the daemon serves, and no public host does.
+const OF_DAEMON: [(&str, &str, &str); 5] = [
+    ("POST", "/api/v0/version", ""),
+    ("GET", "/metrics", ""),
+    ("GET", "/v1/progress", ""),
+    ("GET", "/health", ""),
+    ("POST", "/ipfrs.block.v1.BlockService/HasBlock", "Content-Type: application/grpc-web+proto\r\n"),
+];
+
+/// How a request names hosts.
+#[derive(Debug, Clone, Copy)]
+struct Names<'a> {
+    /// Authority of a CONNECT before it.
+    tunnel: Option<&'a str>,
+    target: Option<&'a str>,
+    host: &'a str,
+    forwarded: Option<&'a str>,
+}
+
+const LOCAL: Names<'_> = Names { tunnel: None, target: None, host: "localhost", forwarded: None };
+
+/// Whether the daemon responds to one of its requests with these names.
+async fn reaches_daemon(gateway: &TestGateway, names: Names<'_>) -> bool {
+    let mut reached = 0;
+    for (method, path, headers) in OF_DAEMON {
+        let Names { tunnel, target, host, forwarded } = names;
+        let mut wire = Wire::connect(gateway).await;
+        if let Some(authority) = tunnel {
+            let port = if authority.ends_with("8080") { "" } else { ":80" };
+            wire.send(format!("CONNECT {authority}{port} HTTP/1.1\r\nHost: {authority}\r\n\r\n")).await;
+            if wire.head().await.status != 200 {
+                continue;
+            }
+        }
+        let target = target.map_or_else(|| path.to_owned(), |target| format!("http://{target}{path}"));
+        let forwarded = forwarded.map(|host| format!("X-Forwarded-Host: {host}\r\n")).unwrap_or_default();
+        wire.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: {host}\r\n{forwarded}{headers}Content-Length: 0\r\n\
+             Connection: close\r\n\r\n"
+        ))
+        .await;
+        reached += usize::from(is_of_daemon(&wire.answer().await));
+    }
+    assert!(reached == 0 || reached == OF_DAEMON.len(), "{reached} of them by {names:?}");
+    reached > 0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configured_name_anywhere_keeps_a_request_from_the_daemon() {
+    for is_proxy in [false, true] {
+        let gateway = TestGateway::start_with(|config| {
+            hosts(config);
+            config.gateway.proxy = is_proxy;
+            config.gateway.hosts.insert("[::1]".into(), HostConfig::default());
+        })
+        .await;
+        for name in CONFIGURED {
+            let several = format!("localhost, {name}, localhost");
+            for names in [
+                Names { host: name, ..LOCAL },
+                Names { target: Some("localhost"), host: name, ..LOCAL },
+                Names { target: Some(name), ..LOCAL },
+                Names { target: Some("localhost"), forwarded: Some(name), ..LOCAL },
+                Names { target: Some("localhost"), forwarded: Some(&several), ..LOCAL },
+                Names { target: Some(name), host: name, forwarded: Some("localhost"), ..LOCAL },
+                Names { tunnel: Some(name), ..LOCAL },
+                Names { tunnel: Some(name), target: Some("localhost"), ..LOCAL },
+                Names { tunnel: Some("tunnel.example"), host: name, ..LOCAL },
+                Names { tunnel: Some("tunnel.example"), forwarded: Some(name), ..LOCAL },
+                Names { tunnel: Some("tunnel.example"), target: Some("localhost"), host: name, ..LOCAL },
+            ] {
+                assert!(!reaches_daemon(&gateway, names).await, "proxy = {is_proxy}: {names:?}");
+            }
+        }
+        // A website is as public, in a tunnel and outside of one.
+        for names in [
+            Names { tunnel: Some("site.example"), ..LOCAL },
+            Names { target: Some("localhost"), host: "site.example", ..LOCAL },
+        ] {
+            assert!(!reaches_daemon(&gateway, names).await, "proxy = {is_proxy}: {names:?}");
+        }
+        assert!(reaches_daemon(&gateway, LOCAL).await);
+        assert!(reaches_daemon(&gateway, Names { target: Some("localhost"), ..LOCAL }).await);
+        for names in [
+            Names { tunnel: Some("tunnel.example"), ..LOCAL },
+            Names { target: Some("localhost"), host: "other.example", ..LOCAL },
+            Names { target: Some("other.example"), ..LOCAL },
+        ] {
+            assert_eq!(reaches_daemon(&gateway, names).await, is_proxy, "{names:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http2_request_with_two_hosts_is_malformed() {
+    let gateway = TestGateway::start_with(hosts).await;
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    for (host, status) in [("example.com", 400), ("localhost", 400), ("127.0.0.1", 200)] {
+        let request = http2.get(gateway.url("/metrics")).header("host", host);
+        assert_eq!(request.send().await.unwrap().status(), status, "{host}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tunnels_within_each_other_name_a_bounded_number_of_hosts() {
+    let gateway = TestGateway::start_with(hosts).await;
+    let mut wire = Wire::connect(&gateway).await;
+    for number in 0..8 {
+        wire.send(CONNECT.replace("tunnel.", &format!("t{number}."))).await;
+        opened(&mut wire).await;
+    }
+    wire.send(CONNECT).await;
+    assert_eq!(wire.answer().await.status, 403);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,6 +275,19 @@ async fn tunnel_leads_to_the_gateway_again() {
     assert!(wire.rest().await.is_empty());
     let tunnels = "ipfrs_http_requests_total{endpoint=\"unmatched\",method=\"CONNECT\",status=\"200\"}";
     assert_eq!(gateway.metric(tunnels).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tunnel_to_the_address_has_absolute_targets_within() {
+    // As the clients of the conformance suite do: they take the tunnel for the proxy.
+    let gateway = TestGateway::start_with(hosts).await;
+    let mut wire = Wire::connect(&gateway).await;
+    let address = gateway.address();
+    wire.send(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n")).await;
+    opened(&mut wire).await;
+    let host = format!("{HELLO}.ipfs.example.com:{}", address.port());
+    wire.send(format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+    assert_says(&wire.answer().await, "hello\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,6 +36,10 @@ const BESIDE_CONTENT: [&str; 2] = ["/health", "/routing/v1"];
 /// Routes of the daemon that are served while nobody can say whether a domain is a website.
 const HARMLESS: [&str; 3] = ["/ipfs", "/ipns", "/health"];
 
+/// Mark of a request to a public host, as an extension: routes beside content leave out details about the daemon.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PublicHost;
+
 /// Answers a request to such a host. `router` is the daemon's.
 pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mut request: Request) -> Response {
     let arrived = Arrived(Instant::now());
@@ -47,10 +51,15 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
     };
     request.extensions_mut().insert(arrived);
     match decision {
-        Ok(Decision::Daemon) => match state.ready.get(&state, &request, request.uri().path()) {
-            Some(response) => response,
-            None => router.call(request).await.unwrap_or_else(|never| match never {}),
-        },
+        Ok(Decision::Daemon { is_public }) => {
+            if is_public {
+                request.extensions_mut().insert(PublicHost);
+            }
+            match state.ready.get(&state, &request, request.uri().path()) {
+                Some(response) => response,
+                None => router.call(request).await.unwrap_or_else(|never| match never {}),
+            }
+        }
         Ok(Decision::Site(site)) => match ready(&state, &site, &request) {
             Some(response) => response,
             None => serve_site(state, site, request).await,
@@ -99,7 +108,7 @@ async fn observed(state: AppState, route: &str, request: Request, mut response: 
 fn content_path<'a>(visit: &Visit, path: &'a str) -> Cow<'a, str> {
     match &visit.place {
         Place::Root { namespace, id, .. } => Cow::Owned(format!("/{}/{id}{path}", namespace.as_str())),
-        Place::Gateway(_) => Cow::Borrowed(path),
+        Place::Gateway(_) | Place::Local => Cow::Borrowed(path),
         Place::Unknown | Place::Below(_) => Cow::Borrowed(""),
     }
 }
@@ -113,7 +122,10 @@ fn ready(state: &AppState, site: &Site, request: &Request) -> Option<Response> {
 
 enum Decision {
     /// The routes of the daemon.
-    Daemon,
+    Daemon {
+        /// Whether the host is public: then the routes tell no more than everybody may know.
+        is_public: bool,
+    },
     /// Content.
     Site(Site),
     /// What is served at the host.
@@ -122,14 +134,37 @@ enum Decision {
     Moved { content_path: String, location: String },
 }
 
+/// Decides what a request gets.
+///
+/// # Errors
+/// Of every kind, for what is not served; [`ErrorKind::Forbidden`] where a proxied request that the daemon is to
+/// respond to names a website as well.
 async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> Result<Decision> {
+    let decision = of_place(state, visit, uri, method).await?;
+    if matches!(decision, Decision::Daemon { is_public: false }) {
+        for name in &visit.beside {
+            if website(state, name).await? {
+                let why = format!(
+                    "{name} is a website, which is not served through a proxy: send the request to it directly"
+                );
+                return Err(Error::new(ErrorKind::Forbidden, why));
+            }
+        }
+    }
+    Ok(decision)
+}
+
+async fn of_place(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> Result<Decision> {
     let path = uri.path();
     match &visit.place {
-        Place::Unknown => match (website(state, visit, true).await, &visit.otherwise) {
+        Place::Local => Ok(Decision::Daemon { is_public: false }),
+        Place::Unknown => match (site(state, visit, true).await, &visit.otherwise) {
             (Ok(Some(site)), _) => Ok(Decision::Site(site)),
-            (Ok(None), None) => Ok(Decision::Daemon),
-            (_, Some(own)) => Box::pin(decide(state, own, uri, method)).await,
-            (Err(_), None) if HARMLESS.iter().any(|route| is_below(path, route)) => Ok(Decision::Daemon),
+            (Ok(None), None) => Ok(Decision::Daemon { is_public: false }),
+            (_, Some(own)) => Box::pin(of_place(state, own, uri, method)).await,
+            (Err(_), None) if HARMLESS.iter().any(|route| is_below(path, route)) => {
+                Ok(Decision::Daemon { is_public: true })
+            }
             (Err(e), None) => Err(Error::new(
                 e.kind(),
                 format!("whether {} is a website cannot be told: {}; use the address instead", visit.name, e.message()),
@@ -152,7 +187,7 @@ async fn decide(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -> 
             }
         }
         Place::Below(config) => {
-            let site = website(state, visit, config.deserialized).await?;
+            let site = site(state, visit, config.deserialized).await?;
             site.map(Decision::Site).ok_or_else(|| not_served(visit, path))
         }
     }
@@ -175,9 +210,9 @@ async fn gateway(state: &AppState, visit: &Visit, config: &HostConfig, uri: &Uri
             let why = "nothing is stored under public names: use the daemon's address";
             return Err(Error::new(ErrorKind::Forbidden, why));
         }
-        return Ok(Decision::Daemon);
+        return Ok(Decision::Daemon { is_public: true });
     }
-    match website(state, visit, config.deserialized).await? {
+    match site(state, visit, config.deserialized).await? {
         Some(site) => Ok(Decision::Site(site)),
         None if path == "/" && !config.paths.is_empty() && is_read(method) => {
             Ok(Decision::Welcome(config.paths.clone()))
@@ -226,14 +261,19 @@ fn location(
 }
 
 /// The website of the host, if it has a DNSLink.
-async fn website(state: &AppState, visit: &Visit, deserialized: bool) -> Result<Option<Site>> {
-    let link = match state.node.dnslink(&visit.name).await {
-        Ok(link) => link,
+async fn site(state: &AppState, visit: &Visit, deserialized: bool) -> Result<Option<Site>> {
+    let is_website = website(state, &visit.name).await?;
+    Ok(is_website.then(|| Site::website(&visit.name, visit.host.clone(), deserialized)))
+}
+
+/// Whether a name has a DNSLink.
+async fn website(state: &AppState, name: &str) -> Result<bool> {
+    match state.node.dnslink(name).await {
+        Ok(link) => Ok(link.is_some()),
         // A name that is none in DNS: `my_server.lan`.
-        Err(e) if e.kind() == ErrorKind::InvalidInput => None,
-        Err(e) => return Err(e),
-    };
-    Ok(link.map(|_| Site::website(&visit.name, visit.host.clone(), deserialized)))
+        Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 fn not_served(visit: &Visit, path: &str) -> Error {

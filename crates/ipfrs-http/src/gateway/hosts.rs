@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderName};
-use http::{HeaderMap, Request, Uri};
+use http::{HeaderMap, Uri};
 use ipfrs_core::{Error, Result};
 
 use crate::GatewayConfig;
 use crate::config::{HostConfig, Namespace, Network};
 
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// Longest name in DNS as it is written (RFC 1035, 2.3.4).
@@ -22,16 +22,19 @@ const MAX_NAME_BYTES: usize = 253;
 #[derive(Debug)]
 pub(crate) struct Called<'a> {
     /// That of the request itself.
-    own: Named<'a>,
+    pub(super) own: Named<'a>,
     /// That of the client's request, which a proxy tells.
-    forwarded: Option<Named<'a>>,
+    pub(super) forwarded: Option<Named<'a>>,
+    /// Public names, in lower case, that a proxied request carries beside `own`. The routes of the daemon are served
+    /// only if none of them is a website.
+    pub(super) beside: Vec<String>,
     /// Whether the client came by HTTPS.
     is_https: bool,
 }
 
 /// A host.
 #[derive(Debug)]
-struct Named<'a> {
+pub(super) struct Named<'a> {
     /// The name or the address, as it was written, without a port and without a dot at its end. Empty where a request of
     /// HTTP/1.0 names no host.
     name: &'a str,
@@ -40,36 +43,34 @@ struct Named<'a> {
 }
 
 impl<'a> Called<'a> {
-    /// What a request says. A URL as its target (HTTP/2, and requests to a proxy) goes before `Host` (RFC 9112, 3.2.2).
-    /// `trusts` says whether the sender is a proxy that is believed what it says of its client.
+    /// Reads the target and the headers of a request. A target with a host (HTTP/2, and absolute targets of HTTP/1.1)
+    /// takes precedence over `Host` (RFC 9112, 3.2.2); [`Hosts::read`] compares the two. `trusts` says whether the
+    /// sender is a proxy that is believed what it says of its client.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is no host name, with or without a port.
-    pub(crate) fn by<B>(request: &'a Request<B>, trusts: bool) -> Result<Self> {
-        Self::read(request.uri(), request.headers(), trusts)
-    }
-
-    /// As [`Self::by`], for a request of this target and with these headers.
-    ///
-    /// # Errors
-    /// As [`Self::by`].
     pub(crate) fn read(uri: &'a Uri, headers: &'a HeaderMap, trusts: bool) -> Result<Self> {
         let own = match uri.authority() {
-            Some(authority) => Some(authority.as_str()),
-            None => headers.get(HOST).map_or(Some(""), |host| host.to_str().ok()),
+            Some(authority) => Named::parse(authority.as_str())?,
+            None => Named::of_header(headers)?.unwrap_or(Named { name: "", port: None }),
         };
-        let own = Named::parse(own.unwrap_or("(not ASCII)"))?;
+        let beside = Vec::new();
         if !trusts {
-            return Ok(Self { own, forwarded: None, is_https: uri.scheme_str() == Some("https") });
+            return Ok(Self { own, forwarded: None, beside, is_https: uri.scheme_str() == Some("https") });
         }
         let forwarded = last_of(headers, X_FORWARDED_HOST).map(Named::parse).transpose()?;
         let scheme = last_of(headers, X_FORWARDED_PROTO).or(uri.scheme_str());
-        Ok(Self { own, forwarded, is_https: scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")) })
+        Ok(Self { own, forwarded, beside, is_https: scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("https")) })
     }
 }
 
 impl<'a> Named<'a> {
-    fn parse(host: &'a str) -> Result<Self> {
+    /// Reads `Host`; `None` where there is none.
+    pub(super) fn of_header(headers: &'a HeaderMap) -> Result<Option<Self>> {
+        headers.get(HOST).map(|host| Self::parse(host.to_str().unwrap_or("(not ASCII)"))).transpose()
+    }
+
+    pub(super) fn parse(host: &'a str) -> Result<Self> {
         let (name, port) = split(host).ok_or_else(|| {
             let shown: String = host.chars().take(256).collect();
             Error::invalid(format!("{shown:?} is no host name: send one as in a URL, with a port or without"))
@@ -77,8 +78,12 @@ impl<'a> Named<'a> {
         Ok(Self { name, port })
     }
 
-    /// The name in lower case.
-    fn lower(&self) -> Cow<'a, str> {
+    /// The name in lower case, an address of IPv6 in its one form.
+    pub(super) fn lower(&self) -> Cow<'a, str> {
+        let bare = self.name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        if let Some(address) = bare.and_then(|bare| bare.parse::<Ipv6Addr>().ok()) {
+            return format!("[{address}]").into();
+        }
         match self.name.bytes().any(|byte| byte.is_ascii_uppercase()) {
             true => self.name.to_ascii_lowercase().into(),
             false => self.name.into(),
@@ -86,7 +91,7 @@ impl<'a> Named<'a> {
     }
 
     /// Whether this cannot be a name in the public DNS, at one look: an address, or a name without a dot.
-    fn is_local(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         let Some((_, last)) = self.name.rsplit_once('.') else { return true };
         self.name.starts_with('[') || last.bytes().all(|byte| byte.is_ascii_digit())
     }
@@ -153,11 +158,15 @@ pub(crate) struct Visit {
     pub(super) place: Place,
     /// What decides where this is [`Place::Unknown`] and no website; nothing for the daemon.
     pub(super) otherwise: Option<Box<Visit>>,
+    /// See [`Called::beside`].
+    pub(super) beside: Vec<String>,
 }
 
 /// What is configured for a host.
 #[derive(Debug)]
 pub(super) enum Place {
+    /// Nothing, and no website: an address, or a name without a dot.
+    Local,
     /// Nothing: a website, if it has a DNSLink.
     Unknown,
     /// A gateway.
@@ -182,17 +191,22 @@ pub(crate) struct Hosts {
     /// Names with a `*`, by labels.
     patterns: Vec<(Vec<String>, Arc<HostConfig>)>,
     trusted: Vec<Network>,
+    /// Whether the gateway is a forward proxy.
+    pub(crate) is_proxy: bool,
 }
 
 impl Hosts {
     pub(crate) fn new(config: &GatewayConfig) -> Self {
-        let hosts = config.hosts.iter().map(|(name, host)| (name.clone(), Arc::new(host.clone())));
+        // Addresses of IPv6 have one form, as in requests.
+        let key = |name: &str| Named { name, port: None }.lower().into_owned();
+        let hosts = config.hosts.iter().map(|(name, host)| (key(name), Arc::new(host.clone())));
         let (patterns, exact): (Vec<_>, Vec<_>) = hosts.partition(|(name, _)| name.contains('*'));
         let labels = |name: String| name.split('.').map(str::to_owned).collect::<Vec<_>>();
         Self {
             exact: exact.into_iter().collect(),
             patterns: patterns.into_iter().map(|(name, host)| (labels(name), host)).collect(),
             trusted: config.trusted_proxies.clone(),
+            is_proxy: config.proxy,
         }
     }
 
@@ -205,7 +219,7 @@ impl Hosts {
     /// never to the daemon, since many a proxy hands on what its client wrote: then the request's own host decides.
     pub(crate) fn way(&self, called: &Called<'_>, path: &str) -> Way {
         let is_configured = !self.exact.is_empty() || !self.patterns.is_empty();
-        if !is_configured && called.forwarded.is_none() && called.own.is_local() {
+        if !is_configured && called.forwarded.is_none() && called.own.is_local() && called.beside.is_empty() {
             return Way::Daemon;
         }
         let is_plain_gateway = || self.of(&called.own.lower()).is_some_and(|config| is_plain(config, path));
@@ -218,10 +232,25 @@ impl Hosts {
             None => own,
         };
         match visit {
-            None => Way::Daemon,
+            None if called.beside.is_empty() => Way::Daemon,
+            None => {
+                let name = called.own.lower();
+                let host = with_port(&name, called.own.port);
+                let (is_https, beside) = (called.is_https, called.beside.clone());
+                let name = name.into_owned();
+                Way::Hosted(Box::new(Visit { name, host, is_https, place: Place::Local, otherwise: None, beside }))
+            }
             Some(visit) if matches!(&visit.place, Place::Gateway(config) if is_plain(config, path)) => Way::Gateway,
-            Some(visit) => Way::Hosted(visit),
+            Some(mut visit) => {
+                visit.beside.clone_from(&called.beside);
+                Way::Hosted(visit)
+            }
         }
+    }
+
+    /// Whether a host is configured, or a name below one that is: its own rules say what is served there.
+    pub(super) fn is_configured(&self, host: &Named<'_>) -> bool {
+        !matches!(self.place(host, &host.lower()), Place::Unknown | Place::Local)
     }
 
     /// What a host is, where it takes more than a look; else `otherwise`.
@@ -232,7 +261,7 @@ impl Hosts {
             return otherwise;
         }
         let host = with_port(&name, host.port);
-        Some(Box::new(Visit { name: name.into_owned(), host, is_https, place, otherwise }))
+        Some(Box::new(Visit { name: name.into_owned(), host, is_https, place, otherwise, beside: Vec::new() }))
     }
 
     fn place(&self, host: &Named<'_>, name: &str) -> Place {
@@ -308,6 +337,7 @@ mod tests {
             Way::Daemon => "daemon".into(),
             Way::Gateway => "plain".into(),
             Way::Hosted(visit) => match visit.place {
+                Place::Local => "local".into(),
                 Place::Unknown => format!("unknown {}", visit.name),
                 Place::Gateway(_) => format!("gateway {}", visit.host),
                 Place::Root { namespace, id, gateway, .. } => format!("{id} in {} of {gateway}", namespace.as_str()),

@@ -22,6 +22,7 @@ pub(crate) mod path;
 pub(crate) mod payload;
 mod preview;
 mod protocol;
+pub(crate) mod proxied;
 pub(crate) mod range;
 pub(crate) mod ready;
 mod redirects;

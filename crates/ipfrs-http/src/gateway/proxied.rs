@@ -1,0 +1,132 @@
+//! Requests that name several hosts: those of a client that uses the gateway as its forward proxy, and those that try
+//! to reach one host by the name of another.
+//!
+//! A proxy in front of the gateway decides by one name whether it forwards a request. So a request that names a
+//! configured host anywhere never reaches the routes of the daemon by another name.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::HOST;
+use http::{HeaderMap, Request, Version};
+use ipfrs_core::{Error, ErrorKind, Result};
+
+use super::hosts::{Called, Hosts, Named, X_FORWARDED_HOST};
+
+/// Most hosts that the tunnels of one connection name.
+const MAX_TUNNELS: usize = 8;
+
+/// Hosts that the CONNECT requests of a connection named, in lower case. None outside of tunnels. Cloning shares them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tunnels(Option<Arc<[String]>>);
+
+impl Tunnels {
+    /// Whether the connection is a tunnel.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn hosts(&self) -> &[String] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl Hosts {
+    /// Reads the hosts that a request names, in a connection with these `tunnels`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for what is no host name, and for a target with another host than `Host` unless the
+    /// gateway is a proxy; [`ErrorKind::Forbidden`] for a proxied request that names a configured host beside the one
+    /// that it is for.
+    pub(crate) fn read<'a, B>(
+        &self,
+        request: &'a Request<B>,
+        peer: Option<IpAddr>,
+        tunnels: &Tunnels,
+    ) -> Result<Called<'a>> {
+        let (uri, headers) = (request.uri(), request.headers());
+        let mut called = Called::read(uri, headers, self.trusts(peer))?;
+        let has_authority = uri.authority().is_some();
+        let is_http2 = request.version() > Version::HTTP_11;
+        let names_one = !has_authority || (is_http2 && !headers.contains_key(HOST));
+        if names_one && !tunnels.is_open() {
+            return Ok(called);
+        }
+        let own = called.own.lower().into_owned();
+        let host = if has_authority { Named::of_header(headers)? } else { None }.filter(|host| host.lower() != own);
+        if let Some(host) = &host {
+            if is_http2 || !self.is_proxy {
+                return Err(disagreeing(&own, host, is_http2));
+            }
+            // Each of the two has rules of its own.
+            self.refuse_configured([&called.own, host])?;
+        }
+        if is_http2 && !tunnels.is_open() {
+            return Ok(called);
+        }
+        let is_configured = |named: &Named<'_>| self.is_configured(named);
+        if is_configured(&called.own) || called.forwarded.as_ref().is_some_and(is_configured) {
+            // Its own rules hold, whichever way the request came.
+            return Ok(called);
+        }
+        let outer = tunnels.hosts().iter().map(|name| Named::parse(name)).collect::<Result<Vec<_>>>()?;
+        self.refuse_configured(outer.iter().chain(&forwarded(headers)?))?;
+        let beside = host.iter().chain(&outer).filter(|other| !other.is_local() && other.lower() != own);
+        called.beside = beside.map(|other| other.lower().into_owned()).collect();
+        Ok(called)
+    }
+
+    /// The tunnels of the connection once a CONNECT is granted. `target` is its authority.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Forbidden`] where the request names a configured host, and for tunnels to many hosts within each
+    /// other; [`ErrorKind::InvalidInput`] for what is no host name.
+    pub(crate) fn tunnel(&self, target: &str, headers: &HeaderMap, tunnels: &Tunnels) -> Result<Tunnels> {
+        let mut hosts = tunnels.hosts().to_vec();
+        for named in [Some(Named::parse(target)?), Named::of_header(headers)?].into_iter().flatten() {
+            self.refuse_configured([&named])?;
+            let name = named.lower().into_owned();
+            if !hosts.contains(&name) {
+                hosts.push(name);
+            }
+        }
+        self.refuse_configured(&forwarded(headers)?)?;
+        if hosts.len() > MAX_TUNNELS {
+            let why =
+                format!("the tunnels of this connection name more than {MAX_TUNNELS} hosts: open another connection");
+            return Err(Error::new(ErrorKind::Forbidden, why));
+        }
+        Ok(Tunnels(Some(hosts.into())))
+    }
+
+    fn refuse_configured<'n, 'a: 'n>(&self, names: impl IntoIterator<Item = &'n Named<'a>>) -> Result<()> {
+        match names.into_iter().find(|named| self.is_configured(named)) {
+            Some(named) => Err(Error::new(
+                ErrorKind::Forbidden,
+                format!("{} is not served through a proxy: send the request to it directly", named.lower()),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// All hosts in `X-Forwarded-Host`, whoever wrote them.
+fn forwarded(headers: &HeaderMap) -> Result<Vec<Named<'_>>> {
+    let mut hosts = Vec::new();
+    for value in headers.get_all(X_FORWARDED_HOST) {
+        for host in value.to_str().unwrap_or("(not ASCII)").split(',').map(str::trim).filter(|host| !host.is_empty()) {
+            hosts.push(Named::parse(host)?);
+        }
+    }
+    Ok(hosts)
+}
+
+fn disagreeing(target: &str, host: &Named<'_>, is_http2: bool) -> Error {
+    let host = host.lower();
+    Error::invalid(if is_http2 {
+        format!("\":authority\" names {target:?}, and Host {host:?}: they must be the same (RFC 9113, 8.3.1)")
+    } else {
+        let why = "this gateway is no forward proxy ([gateway] proxy = false)";
+        format!("the target names {target:?}, and Host {host:?}: they must be the same (RFC 9112, 3.2.2), since {why}")
+    })
+}
