@@ -1,8 +1,13 @@
 //! The one error type of the workspace.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::Cid;
+
+mod public;
+
+use public::without_paths;
 
 /// What went wrong, as far as a caller can act on it.
 ///
@@ -148,6 +153,32 @@ impl Error {
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// The message for a client of another machine: without paths in the file system of this one.
+    ///
+    /// Messages about a client's own mistake quote what it sent, and are given back as they are.
+    #[must_use]
+    pub fn public_message(&self) -> Cow<'_, str> {
+        let is_about_request = match self.kind {
+            ErrorKind::NotFound
+            | ErrorKind::Unresolvable
+            | ErrorKind::InvalidInput
+            | ErrorKind::Unsupported
+            | ErrorKind::TooLarge
+            | ErrorKind::Gone
+            | ErrorKind::LegalReasons => !public::is_of_system(&self.message),
+            ErrorKind::Unauthenticated
+            | ErrorKind::Forbidden
+            | ErrorKind::RateLimited
+            | ErrorKind::Conflict
+            | ErrorKind::Timeout
+            | ErrorKind::Unavailable
+            | ErrorKind::Corrupt
+            | ErrorKind::NoSpace
+            | ErrorKind::Internal => false,
+        };
+        if is_about_request { Cow::Borrowed(&self.message) } else { without_paths(&self.message) }
     }
 
     /// Shorthand for [`ErrorKind::NotFound`].

@@ -65,7 +65,7 @@ impl From<Fault> for Status {
         let mut details = ErrorDetails::new();
         let is_its_fault = matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported);
         if let Some(field) = field.filter(|_| is_its_fault) {
-            details.add_bad_request_violation(field, cut(error.message()));
+            details.add_bad_request_violation(field, cut(&error.public_message()));
         }
         with_details(&error, details)
     }
@@ -78,8 +78,8 @@ impl Fault {
         let code = code(&self.error);
         log(&self.error, code);
         let message = match self.field {
-            Some(field) => format!("{field}: {}", cut(self.error.message())),
-            None => cut(self.error.message()).into_owned(),
+            Some(field) => format!("{field}: {}", cut(&self.error.public_message())),
+            None => cut(&self.error.public_message()).into_owned(),
         };
         let cid = if cid.len() > MAX_CID_BYTES { String::new() } else { cid };
         BlockError { cid, code: code.into(), message }
@@ -111,7 +111,7 @@ fn with_details(error: &Error, mut details: ErrorDetails) -> Status {
     if let Some(cid) = error.missing_block() {
         details.set_resource_info("block", cid.to_string(), "", "the block is not in this store");
     }
-    Status::with_error_details(code, cut(error.message()), details)
+    Status::with_error_details(code, cut(&error.public_message()), details)
 }
 
 /// A message as it is sent: the names and paths that it quotes are the client's, and as long as a request may be.
@@ -124,7 +124,8 @@ fn cut(message: &str) -> Cow<'_, str> {
 
 /// Logs what the operator must see; what a client did wrong is the client's to see.
 fn log(error: &Error, code: Code) {
-    if matches!(code, Code::Internal | Code::DataLoss) || error.kind() == ErrorKind::NoSpace {
+    let is_withheld = error.public_message() != error.message();
+    if matches!(code, Code::Internal | Code::DataLoss) || error.kind() == ErrorKind::NoSpace || is_withheld {
         let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
         let request_id = request_id::current();
         tracing::error!(kind = %error.kind(), %error, cause, request_id, "a call failed");

@@ -37,10 +37,25 @@ pub(crate) fn status(kind: ErrorKind) -> StatusCode {
     }
 }
 
+/// Returns the message of an error as clients of every form are told it: without paths in the file system.
+pub(crate) fn text(error: &Error) -> String {
+    error.public_message().into_owned()
+}
+
+/// As [`text`], of an error that is part of a response. Nothing else logs what the client is not told.
+pub(crate) fn part_text(error: &Error) -> String {
+    let shown = error.public_message();
+    if shown != error.message() {
+        failure::withheld(error);
+    }
+    shown.into_owned()
+}
+
 /// Has logged what the operator must see; what a client did wrong is the client's to see.
 fn noted(mut response: Response, error: &Error) -> Response {
     let is_ours = status(error.kind()).is_server_error();
-    if is_ours && !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unresolvable) {
+    let is_withheld = error.public_message() != error.message();
+    if (is_ours || is_withheld) && !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unresolvable) {
         failure::note(&mut response, error);
     }
     response
@@ -83,7 +98,7 @@ impl From<Error> for GatewayError {
 
 impl IntoResponse for GatewayError {
     fn into_response(self) -> Response {
-        noted(refused(status(self.0.kind()), self.0.to_string()), &self.0)
+        noted(refused(status(self.0.kind()), text(&self.0)), &self.0)
     }
 }
 
@@ -134,8 +149,8 @@ impl RpcErrorBody {
 pub(crate) fn rpc_message(error: &Error) -> String {
     match error.missing_block() {
         // By these words Kubo's client in Go knows that a block is missing, and which.
-        Some(cid) => format!("{error}: ipld: could not find {cid}"),
-        None => error.to_string(),
+        Some(cid) => format!("{}: ipld: could not find {cid}", text(error)),
+        None => text(error),
     }
 }
 
@@ -197,7 +212,7 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, code) = (status(self.error.kind()), self.error.kind().code());
-        noted(problem(status, code, self.error.message(), &self.request_id, self.members), &self.error)
+        noted(problem(status, code, &text(&self.error), &self.request_id, self.members), &self.error)
     }
 }
 

@@ -45,6 +45,13 @@ pub(crate) fn log(response: &mut Response, endpoint: &str, id: &HeaderValue) {
     }
 }
 
+/// Logs an error of which a client is told less: the message has a path in the file system.
+pub(crate) fn withheld(error: &Error) {
+    if let Some(left_out) = FAILED.take(Instant::now()) {
+        tracing::error!(kind = %error.kind(), %error, left_out, "a part of a response failed");
+    }
+}
+
 /// Logs why an answer breaks off after its head was sent: the client cannot be told any more.
 pub(crate) fn broken_off(error: Error) -> Error {
     if let Some(left_out) = BROKEN_OFF.take(Instant::now()) {

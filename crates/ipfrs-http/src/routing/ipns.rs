@@ -11,7 +11,7 @@ use ipfrs_node::{MAX_RECORD_BYTES, Name, Record};
 
 use super::{Answer, accepted};
 use crate::body::{self, header_text};
-use crate::error::{GatewayError, refused};
+use crate::error::{self, GatewayError, refused};
 use crate::gateway::ipns_record::{self, MEDIA_TYPE};
 use crate::router::AppState;
 
@@ -32,7 +32,7 @@ pub(super) async fn get(State(state): State<AppState>, Path(name): Path<String>,
         Err(e) if e.kind() == ErrorKind::NotFound => {
             let head =
                 [(CACHE_CONTROL, NONE_CACHE_CONTROL), (CONTENT_TYPE, "text/plain; charset=utf-8"), (VARY, "Accept")];
-            Ok((head, format!("{e}\n")).into_response())
+            Ok((head, format!("{}\n", error::text(&e))).into_response())
         }
         Err(e) => Err(e.into()),
     }

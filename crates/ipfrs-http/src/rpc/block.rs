@@ -13,7 +13,7 @@ use super::args::Args;
 use super::multipart::{self, Parts};
 use super::{Answer, declared_bytes, has_body, output};
 use crate::body;
-use crate::error::RpcError;
+use crate::error::{RpcError, part_text};
 use crate::router::AppState;
 
 #[derive(Serialize)]
@@ -89,7 +89,7 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     let mut lines = Vec::with_capacity(cids.len());
     for (cid, outcome) in state.node.remove_blocks(&cids, force).await? {
         if !quiet || outcome.is_err() {
-            let (error, kind) = outcome.err().map(|e| (e.to_string(), e.kind().code())).unzip();
+            let (error, kind) = outcome.err().map(|e| (part_text(&e), e.kind().code())).unzip();
             let (hash, error) = (args.render.cid(&cid)?, error.unwrap_or_default());
             lines.push(output::line(&RemovedBlock { hash, error, kind }));
         }

@@ -15,7 +15,7 @@ use super::multipart::{self, Parts};
 use super::output::CidLink;
 use super::{Answer, declared_bytes, has_body, output};
 use crate::body::{self, begun, gathered};
-use crate::error::RpcError;
+use crate::error::{RpcError, part_text};
 use crate::router::AppState;
 
 /// Largest node that is read: text takes more room than the block that it becomes.
@@ -140,7 +140,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let imported = import.finish().await?;
     let mut lines = Vec::with_capacity(imported.roots.len() + 1);
     for (root, error) in imported.roots {
-        let pin_error_msg = error.map_or_else(String::new, |error| error.to_string());
+        let pin_error_msg = error.map_or_else(String::new, |error| part_text(&error));
         lines.push(output::line(&Imported::Root { cid: CidLink::new(&root, args.render)?, pin_error_msg }));
     }
     if stats {

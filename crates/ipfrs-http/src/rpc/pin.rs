@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::args::{Args, Render};
 use super::{Answer, output, working};
-use crate::error::RpcError;
+use crate::error::{RpcError, part_text};
 use crate::router::AppState;
 
 /// Least time between two progress lines.
@@ -190,7 +190,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer 
     let lines = state.node.verify_pins().filter_map(move |pin| {
         let line = pin.and_then(|pin| {
             let bad = pin.bad.iter().filter(|_| !quiet);
-            let bad_nodes = bad.map(|(cid, e)| Ok(BadNode { cid: render.cid(cid)?, err: e.to_string() }));
+            let bad_nodes = bad.map(|(cid, e)| Ok(BadNode { cid: render.cid(cid)?, err: part_text(&e) }));
             let bad_nodes = bad_nodes.collect::<Result<_>>()?;
             Ok(Verified { cid: render.cid(&pin.cid)?, ok: pin.bad.is_empty(), bad_nodes })
         });

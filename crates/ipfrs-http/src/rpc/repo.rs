@@ -10,6 +10,7 @@ use super::args::{Args, Render};
 use super::output::CidLink;
 use super::working::{self, Lines};
 use super::{Answer, output};
+use crate::error::part_text;
 use crate::router::AppState;
 
 /// Version of the repo's layout.
@@ -110,7 +111,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
         let collected = match collected {
             Ok(collected) => collected,
             Err(e) if stream_errors => {
-                lines.send(&GcLine { key: None, error: e.to_string() }).await?;
+                lines.send(&GcLine { key: None, error: part_text(&e) }).await?;
                 return Err(Error::new(e.kind(), "encountered errors during gc run"));
             }
             Err(e) => return Err(e),
@@ -121,7 +122,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
         let Some(first) = collected.damaged.first() else { return Ok(()) };
         for pack in collected.damaged.iter().filter(|_| stream_errors) {
             let error = format!("{} is damaged at byte {}: {}", pack.path.display(), pack.offset, pack.reason);
-            lines.send(&GcLine { key: None, error }).await?;
+            lines.send(&GcLine { key: None, error: part_text(&Error::corrupt(error)) }).await?;
         }
         Err(Error::corrupt(format!(
             "everything that could be was collected, but {} is damaged at byte {} ({}) and was kept with what can be read \
@@ -181,9 +182,10 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer 
             while let Some(event) = events.recv().await {
                 let line = match event {
                     Verifying::Checked(progress) => VerifyLine { msg: String::new(), progress },
-                    Verifying::Corrupt(cid, why) => {
-                        VerifyLine { msg: format!("block {} was corrupt ({why})", render.cid(&cid)?), progress: 0 }
-                    }
+                    Verifying::Corrupt(cid, why) => VerifyLine {
+                        msg: format!("block {} was corrupt ({})", render.cid(&cid)?, part_text(&why)),
+                        progress: 0,
+                    },
                 };
                 lines.send(&line).await?;
             }

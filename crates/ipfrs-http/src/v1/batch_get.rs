@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::{CidList, json, names_car};
 use crate::body::{self, Chunked};
-use crate::error::Problem;
+use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
@@ -84,7 +84,7 @@ fn json_answer(state: &AppState, asked: Vec<String>) -> Result<Response> {
                 cids.push(cid);
                 texts.push(text);
             }
-            Err(e) => errors.push(ItemError { cid: text, code: e.kind().code(), error: e.to_string() }),
+            Err(e) => errors.push(ItemError { cid: text, code: e.kind().code(), error: part_text(&e) }),
         }
     }
     let batches = state.node.batch_get_together(cids.into())?.boxed();
@@ -148,7 +148,7 @@ impl JsonWriter {
                     write_block(&mut out, &text, found.data);
                 }
                 Ok(None) => {}
-                Err(e) => self.errors.push(ItemError { cid: text, code: e.kind().code(), error: e.to_string() }),
+                Err(e) => self.errors.push(ItemError { cid: text, code: e.kind().code(), error: part_text(&e) }),
             }
             self.next += 1;
         }
@@ -218,7 +218,7 @@ pub(super) async fn has(
                 let size = sizes.next().flatten();
                 HasResult { cid, exists: size.is_some(), size, error: None }
             }
-            Err(e) => HasResult { cid, exists: false, size: None, error: Some(e.to_string()) },
+            Err(e) => HasResult { cid, exists: false, size: None, error: Some(part_text(&e)) },
         });
         Ok(axum::Json(HasAnswer { results: results.collect() }))
     };

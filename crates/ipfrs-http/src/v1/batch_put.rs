@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::{json as read_json, names_car};
 use crate::body;
-use crate::error::Problem;
+use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
@@ -149,10 +149,8 @@ fn render(outcome: BatchPutOutcome, transaction: &str, id: &RequestId) -> Result
     };
     let stored =
         outcome.stored.iter().map(|(index, cid, size)| json!({"cid": cid.to_string(), "size": size, "index": index}));
-    let errors = outcome
-        .errors
-        .iter()
-        .map(|(index, e)| json!({"index": index, "code": e.kind().code(), "error": e.to_string()}));
+    let errors =
+        outcome.errors.iter().map(|(index, e)| json!({"index": index, "code": e.kind().code(), "error": part_text(e)}));
     let mut members = Map::new();
     members.insert("stored".into(), stored.collect());
     members.insert("errors".into(), errors.collect());

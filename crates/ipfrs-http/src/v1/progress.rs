@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::Lifecycle;
-use crate::error::Problem;
+use crate::error::{self, Problem};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
@@ -77,7 +77,8 @@ impl Report {
             OperationState::Paused => ("paused", None),
             OperationState::Done { cid, size } => ("done", Some(End::Done { cid: cid.to_string(), size: *size })),
             OperationState::Failed { kind, message } => {
-                ("failed", Some(End::Failed { code: kind.code(), error: message.clone() }))
+                let error = error::text(&Error::new(*kind, message.clone()));
+                ("failed", Some(End::Failed { code: kind.code(), error }))
             }
         };
         Self {
