@@ -1,14 +1,17 @@
 //! Health and metrics.
 
-use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use prometheus::{Encoder, TextEncoder};
 use serde_json::json;
 
-use crate::error::GatewayError;
+use crate::error::{self, GatewayError};
+use crate::gateway::hosted::PublicHost;
+use crate::origin;
 use crate::router::AppState;
 
 const NO_STORE: (http::HeaderName, HeaderValue) = (CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -19,30 +22,40 @@ pub(crate) async fn live() -> Response {
 }
 
 /// `GET /health/ready`: requests are welcome; 503 while starting, while draining, and when the store takes no writes.
-pub(crate) async fn ready(State(state): State<AppState>) -> Response {
+pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extension<PublicHost>>) -> Response {
     let Some(reason) = not_ready(&state) else {
         return ([NO_STORE], Json(json!({"status": "ready"}))).into_response();
     };
-    let not_ready = Json(json!({"status": "not ready", "reason": reason}));
-    (StatusCode::SERVICE_UNAVAILABLE, [NO_STORE], not_ready).into_response()
+    let not_ready = match public {
+        Some(_) => json!({"status": "not ready"}),
+        None => json!({"status": "not ready", "reason": reason}),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, [NO_STORE], Json(not_ready)).into_response()
 }
 
-/// Why requests should go elsewhere.
+/// Returns why requests should be sent elsewhere.
 fn not_ready(state: &AppState) -> Option<String> {
     if !state.lifecycle.is_ready() {
         return Some("the daemon is starting or draining".to_owned());
     }
-    state.node.check().err().map(|e| e.to_string())
+    state.node.check().err().map(|e| error::text(&e))
 }
 
-/// `GET /health`: readiness with the version and the size of the store.
-pub(crate) async fn health(State(state): State<AppState>) -> Result<Response, GatewayError> {
-    let stats = state.node.stats().await?;
+/// `GET /health`: readiness with the version and the size of the store. Under a public host the status alone.
+pub(crate) async fn health(
+    State(state): State<AppState>,
+    public: Option<Extension<PublicHost>>,
+) -> Result<Response, GatewayError> {
     let reason = not_ready(&state);
     let is_ready = reason.is_none();
-    let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if is_ready { "ok" } else { "not ready" };
+    if public.is_some() {
+        return Ok((code, [NO_STORE], Json(json!({"status": status}))).into_response());
+    }
+    let stats = state.node.stats().await?;
     let body = json!({
-        "status": if is_ready { "ok" } else { "not ready" },
+        "status": status,
         "reason": reason,
         "version": env!("CARGO_PKG_VERSION"),
         "blocks": stats.blocks,
@@ -50,7 +63,18 @@ pub(crate) async fn health(State(state): State<AppState>) -> Result<Response, Ga
         "disk_bytes": stats.disk_bytes,
         "grpc": state.grpc.get(),
     });
-    Ok((status, [NO_STORE], Json(body)).into_response())
+    Ok((code, [NO_STORE], Json(body)).into_response())
+}
+
+/// Refuses pages, as for writes, since all content shares the daemon's origin. Under a public host everybody may ask.
+pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let is_public = request.extensions().get::<PublicHost>().is_some();
+    let mut response = match origin::check(&request, state.port) {
+        Err(e) if !is_public => GatewayError(e).into_response(),
+        _ => next.run(request).await,
+    };
+    origin::isolate(response.headers_mut());
+    response
 }
 
 /// `GET /metrics`: the Prometheus text format, version 0.0.4.

@@ -104,6 +104,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     }));
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
+    let health_guard = from_fn_with_state(state.clone(), health::guard);
     let routing_guard = from_fn_with_state(state.clone(), routing::guard);
     let router = Router::new()
         .nest(
@@ -112,10 +113,10 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         )
         .nest("/v1", v1::router().layer(v1_guard))
         .nest("/routing/v1", routing::router().layer(routing_guard))
-        .route("/health", get(health::health))
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .route("/metrics", get(health::metrics))
+        .route("/health", get(health::health).layer(health_guard.clone()))
+        .route("/health/live", get(health::live).layer(health_guard.clone()))
+        .route("/health/ready", get(health::ready).layer(health_guard.clone()))
+        .route("/metrics", get(health::metrics).layer(health_guard))
         .route("/", get(gateway::welcome::welcome))
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))

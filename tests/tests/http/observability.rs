@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ipfrs_http::Lifecycle;
+use ipfrs_http::{HostConfig, Lifecycle};
 use ipfrs_interface::Config;
 use ipfrs_node::Node;
 use prometheus::Registry;
@@ -34,6 +34,119 @@ async fn health_tells_liveness_readiness_version_and_size() {
     assert_eq!(gateway.blocks().await, before + 1);
     let health: Value = gateway.get("/health").await.json().await.unwrap();
     assert_eq!(health["version"], env!("CARGO_PKG_VERSION"));
+}
+
+/// Headers of a browser whose user has opened an address.
+const OPENED: [(&str, &str); 4] = [
+    ("sec-fetch-site", "none"),
+    ("sec-fetch-mode", "navigate"),
+    ("sec-fetch-dest", "document"),
+    ("user-agent", "Mozilla/5.0"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_cannot_read_what_the_daemon_tells_of_itself() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "content").await;
+    let ask = async |method: Method, path: &str, headers: &[(&'static str, &str)]| {
+        let request = gateway.request(method, path);
+        headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
+    };
+    let download = format!("/v1/stream/download/{cid}");
+    for path in ["/health", "/health/live", "/health/ready", "/metrics", "/v1/progress", &download] {
+        for method in [Method::GET, Method::HEAD] {
+            for page in [
+                // A script's fetch, a frame, a window of a script, another site, a frame again, a browser without
+                // Sec-Fetch.
+                [("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "cors"), ("sec-fetch-dest", "empty")],
+                [("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")],
+                [("sec-fetch-site", "same-origin"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")],
+                [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "script")],
+                [("sec-fetch-site", "none"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")],
+                [("origin", "https://example.com"), ("user-agent", "Mozilla/5.0"), ("accept", "*/*")],
+            ] {
+                let refused = ask(method.clone(), path, &page).await;
+                assert_eq!(refused.status(), 403, "{method} {path} {page:?}");
+                assert_eq!(header(&refused, "access-control-allow-origin"), "", "{method} {path}");
+                let text = refused.text().await.unwrap();
+                assert!(!text.contains("blocks") && !text.contains("ipfrs_"), "{text}");
+            }
+            for client in [&OPENED[..], &[("user-agent", "curl/8")], &[]] {
+                let told = ask(method.clone(), path, client).await;
+                assert_eq!(told.status(), 200, "{method} {path} {client:?}");
+                assert_eq!(header(&told, "cross-origin-opener-policy"), "same-origin", "{path}");
+                assert_eq!(header(&told, "x-frame-options"), "DENY", "{path}");
+            }
+        }
+    }
+    // Pages may read content, the welcome page, and records.
+    let page = [("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "empty")];
+    for path in [format!("/ipfs/{cid}"), "/".to_owned(), format!("/routing/v1/providers/{cid}")] {
+        assert_eq!(ask(Method::GET, &path, &page).await.status(), 200, "{path}");
+    }
+    let welcome = ask(Method::GET, "/", &[("accept", "text/html")]).await.text().await.unwrap();
+    assert!(welcome.contains("/metrics") && !welcome.contains("href=\"/metrics"), "a link would lead to a 403");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn public_host_tells_its_status_and_no_more() {
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.hosts.insert("example.com".into(), HostConfig::default());
+    })
+    .await;
+    for (path, status) in [("/health", "ok"), ("/health/ready", "ready"), ("/health/live", "ok")] {
+        for headers in [&OPENED[..], &[("user-agent", "Mozilla/5.0 (monitor)")], &[]] {
+            let request = gateway.request(Method::GET, path).header("host", "example.com");
+            let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+            let body: Value = request.send().await.unwrap().json().await.unwrap();
+            assert_eq!(body, json!({"status": status}), "{path} {headers:?}");
+        }
+    }
+    assert!(gateway.get("/health").await.json::<Value>().await.unwrap()["blocks"].is_u64());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_every_form_name_no_file_system_path() {
+    let gateway = TestGateway::start().await;
+    let block = gateway.put_block("", "what will be damaged").await;
+    let root = gateway.add_tree("cid-version=1", &[("d/a", "what will be damaged, too")]).await;
+    let repo = gateway.stop().await;
+    let pack = repo.path().join("packs/00000001.car");
+    let mut bytes = std::fs::read(&pack).unwrap();
+    while let Some(at) = bytes.windows(7).position(|window| window == b"damaged") {
+        bytes[at] ^= 1;
+    }
+    std::fs::write(&pack, bytes).unwrap();
+    let secret = repo.path().to_str().unwrap().to_owned();
+    let gateway = TestGateway::start_on(repo, |config| config.store.verify_on_read = true).await;
+    let assert_clean = |text: &str, what: &str| {
+        assert!(!text.contains(&secret) && !text.contains("packs/"), "{what}: {text}");
+        assert!(text.contains("00000001.car"), "the error is told: {what}: {text}");
+    };
+    for path in [format!("/ipfs/{block}"), format!("/ipfs/{root}/a"), format!("/v1/stream/download/{block}")] {
+        for accept in ["*/*", "text/html"] {
+            let response = gateway.request(Method::GET, &path).header("accept", accept).send().await.unwrap();
+            assert_eq!(response.status(), 500, "{path}");
+            assert_clean(&response.text().await.unwrap(), &path);
+        }
+    }
+    for command in [format!("cat?arg={block}"), format!("block/get?arg={block}"), format!("dag/get?arg={block}")] {
+        let response = gateway.rpc(&command).send().await.unwrap();
+        assert_clean(&response.text().await.unwrap(), &command);
+    }
+    let verified = gateway.rpc("repo/verify").send().await.unwrap();
+    let mut lines = Vec::new();
+    let mut pieces = verified.bytes_stream();
+    while let Some(Ok(piece)) = futures::StreamExt::next(&mut pieces).await {
+        lines.extend(piece);
+    }
+    let lines = String::from_utf8_lossy(&lines);
+    assert!(lines.contains("was corrupt") && !lines.contains(&secret), "{lines}");
+    let batch = gateway.v1_json("block/batch/get", &json!({"cids": [&block]})).await;
+    assert_clean(&batch.to_string(), "a batch");
+    let get = ipfrs_proto::block::v1::GetBlockRequest { cid: block.clone() };
+    let status = crate::grpc::block_client(&gateway).get_block(get).await.unwrap_err();
+    assert_clean(&format!("{status:?}"), "a call");
 }
 
 #[tokio::test(flavor = "multi_thread")]

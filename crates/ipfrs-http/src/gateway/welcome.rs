@@ -42,7 +42,8 @@ type Route = (&'static str, &'static str, bool);
 
 /// A page for browsers, text for everybody else; with `?open={address}`, on to that content.
 pub(crate) async fn welcome(State(state): State<AppState>, request: Request) -> Response {
-    answer(&state, &request, ROUTES.to_vec())
+    // Pages may not open the routes of the daemon, this one included: a link would lead to a 403.
+    answer(&state, &request, ROUTES.map(|(route, what, _)| (route, what, false)).to_vec())
 }
 
 /// As [`welcome`], at a host where `paths` and health are served, and nothing else.

@@ -51,7 +51,7 @@ async fn allowed_reading() -> Response {
 /// Pages of other origins may read what is here. They may not store records: those are self-certifying, but they take
 /// room.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
-    let mut response = match origin::check(&request, state.port) {
+    let mut response = match origin::check_write(&request, state.port) {
         Ok(()) => next.run(request).await,
         Err(e) => GatewayError(e).into_response(),
     };

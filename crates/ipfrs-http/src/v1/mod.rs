@@ -69,6 +69,7 @@ pub(crate) async fn guard(
     if is_tus {
         tus::tell_version(response.headers_mut());
     }
+    origin::isolate(response.headers_mut());
     response
 }
 
