@@ -23,7 +23,7 @@ use tonic::{Code, Status};
 
 use crate::compression::{self, Coder, Codings, GRPC_ENCODING};
 use crate::error;
-use crate::inbound::Sent;
+use crate::inbound::{OneMessage, Sent};
 use crate::metrics::{GrpcMetrics, Method};
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::server::no_call;
@@ -82,10 +82,11 @@ impl Calls {
     {
         let patience = method.takes_one.then_some(self.upload_idle);
         let sent = Body::new(Sent::new(body, patience));
-        match codings.request {
+        let sent = match codings.request {
             Some(coding) => self.coder.decompress(sent, coding, self.max_message_bytes),
             None => sent,
-        }
+        };
+        if method.takes_one { Body::new(OneMessage::new(sent)) } else { sent }
     }
 
     /// A response, in the coding that the client wants. One that is a status alone has no messages.
@@ -154,13 +155,7 @@ where
             response
         }
     };
-    end.code = response.headers().get(GRPC_STATUS).map(|code| Code::from_bytes(code.as_bytes()));
-    if end.code == Some(Code::OutOfRange) {
-        let status = Status::from_header_map(response.headers()).unwrap_or_else(|| Status::out_of_range(""));
-        let status = request_id::within(&id, || error::clarified(status));
-        end.code = Some(status.code());
-        response = status.into_http();
-    }
+    end.code = request_id::within(&id, || error::complete(response.headers_mut()));
     response.headers_mut().insert(X_REQUEST_ID, id.clone());
     let kept = response.extensions_mut().remove::<Kept>();
     response.map(|inner| {
@@ -268,15 +263,19 @@ impl HttpBody for Answer {
                 return this.end(&status);
             }
         };
-        match &frame {
-            Some(Ok(frame)) => {
-                if let Some(status) = frame.trailers_ref().and_then(|trailers| trailers.get(GRPC_STATUS)) {
-                    this.end.code = Some(Code::from_bytes(status.as_bytes()));
+        Poll::Ready(match frame {
+            Some(Ok(mut frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    let code = request_id::within(&this.id, || error::complete(trailers));
+                    this.end.code = code.or(this.end.code);
                 }
+                Some(Ok(frame))
             }
-            Some(Err(_)) | None => this.inner = None,
-        }
-        Poll::Ready(frame)
+            ended => {
+                this.inner = None;
+                ended
+            }
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -5,12 +5,16 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_proto::block::v1::BlockError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::request_id;
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// Whose reasons `ErrorInfo` names.
 const DOMAIN: &str = "ipfrs";
@@ -91,6 +95,56 @@ pub(crate) fn status(error: Error) -> Status {
     Fault::from(error).into()
 }
 
+/// Returns the code of a response that has one among its `headers` or trailers. An error gets the details that it
+/// lacks: those of the libraries around the methods have none.
+pub(crate) fn complete(headers: &mut HeaderMap) -> Option<Code> {
+    let code = Code::from_bytes(headers.get(GRPC_STATUS)?.as_bytes());
+    if code == Code::Ok || headers.contains_key(GRPC_STATUS_DETAILS) {
+        return Some(code);
+    }
+    let status = Status::from_header_map(headers)?;
+    let status = match clarified(status) {
+        status if status.details().is_empty() => detailed(&status),
+        status => status,
+    };
+    // A message that cannot be a header leaves the status as it was.
+    let _ = status.add_header(headers);
+    Some(status.code())
+}
+
+/// The same status with details.
+fn detailed(status: &Status) -> Status {
+    let kind = match status.code() {
+        Code::Ok | Code::Unknown | Code::Internal => ErrorKind::Internal,
+        Code::Cancelled | Code::InvalidArgument | Code::OutOfRange => ErrorKind::InvalidInput,
+        Code::DeadlineExceeded => ErrorKind::Timeout,
+        Code::NotFound => ErrorKind::NotFound,
+        Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => ErrorKind::Conflict,
+        Code::PermissionDenied => ErrorKind::Forbidden,
+        Code::ResourceExhausted => ErrorKind::TooLarge,
+        Code::Unimplemented => ErrorKind::Unsupported,
+        Code::Unavailable => ErrorKind::Unavailable,
+        Code::DataLoss => ErrorKind::Corrupt,
+        Code::Unauthenticated => ErrorKind::Unauthenticated,
+    };
+    let message = match status.message() {
+        "" if status.code() == Code::Unimplemented => "there is no such method",
+        message => message,
+    };
+    let details = common_details(kind, ErrorDetails::new());
+    Status::with_error_details(status.code(), message, details)
+}
+
+/// Adds the details that every error has.
+fn common_details(kind: ErrorKind, mut details: ErrorDetails) -> ErrorDetails {
+    details.set_error_info(kind.code().to_ascii_uppercase(), DOMAIN, HashMap::new());
+    details.set_request_info(request_id::current(), "");
+    if matches!(kind, ErrorKind::RateLimited | ErrorKind::Unavailable) {
+        details.set_retry_info(Some(RETRY_AFTER));
+    }
+    details
+}
+
 /// The same status, in our words where it is that of a message which is too large for its method.
 pub(crate) fn clarified(status: Status) -> Status {
     if status.code() != Code::OutOfRange {
@@ -100,14 +154,10 @@ pub(crate) fn clarified(status: Status) -> Status {
     self::status(Error::too_large(why))
 }
 
-fn with_details(error: &Error, mut details: ErrorDetails) -> Status {
+fn with_details(error: &Error, details: ErrorDetails) -> Status {
     let code = code(error);
     log(error, code);
-    details.set_error_info(error.kind().code().to_ascii_uppercase(), DOMAIN, HashMap::new());
-    details.set_request_info(request_id::current(), "");
-    if matches!(error.kind(), ErrorKind::RateLimited | ErrorKind::Unavailable) {
-        details.set_retry_info(Some(RETRY_AFTER));
-    }
+    let mut details = common_details(error.kind(), details);
     if let Some(cid) = error.missing_block() {
         details.set_resource_info("block", cid.to_string(), "", "the block is not in this store");
     }
@@ -134,7 +184,6 @@ fn log(error: &Error, code: Code) {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
     use prost::Message;
 
     use super::*;

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
@@ -11,6 +12,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tonic::{Code, Status, Streaming};
 
 use crate::error;
+use crate::spliced::PREFIX_BYTES;
 
 /// The messages of a call that others may wait for: a client that pauses for too long is given up.
 #[derive(Debug)]
@@ -88,11 +90,89 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Sent<B> {
     }
 }
 
+/// The bytes of a request to a method that takes one message: the end of the message is withheld until the request has
+/// ended, so that a method never runs for the first of several messages.
+pub(crate) struct OneMessage {
+    inner: Body,
+    /// The frame of the message as far as it has come: its prefix, and how many bytes it still lacks.
+    prefix: Vec<u8>,
+    missing: Option<u64>,
+    /// End of the message.
+    last: Bytes,
+}
+
+impl OneMessage {
+    pub(crate) fn new(inner: Body) -> Self {
+        Self { inner, prefix: Vec::with_capacity(PREFIX_BYTES), missing: None, last: Bytes::new() }
+    }
+
+    /// Follows the message through `data`.
+    ///
+    /// # Errors
+    /// Where another message follows it.
+    fn follow(&mut self, data: &Bytes) -> Result<(), Status> {
+        let mut rest = &data[..];
+        if self.missing.is_none() {
+            let taken = rest.len().min(PREFIX_BYTES - self.prefix.len());
+            self.prefix.extend_from_slice(&rest[..taken]);
+            rest = &rest[taken..];
+            let Some(length) = self.prefix.get(1..PREFIX_BYTES) else { return Ok(()) };
+            self.missing = Some(length.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)));
+        }
+        match self.missing.and_then(|missing| missing.checked_sub(rest.len() as u64)) {
+            Some(missing) => {
+                self.missing = Some(missing);
+                Ok(())
+            }
+            None => Err(cardinality("several messages")),
+        }
+    }
+}
+
+/// A request with another number of messages than its method takes
+/// (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
+fn cardinality(what: &str) -> Status {
+    error::status(Error::unsupported(format!("the request has {what}: this method takes one")))
+}
+
+impl HttpBody for OneMessage {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        loop {
+            let frame = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(e)) => return Poll::Ready(Some(Err(Status::from_error(e.into_inner())))),
+                None if this.prefix.is_empty() => {
+                    // Once.
+                    this.prefix.push(0);
+                    return Poll::Ready(Some(Err(cardinality("no message"))));
+                }
+                None if this.last.is_empty() => return Poll::Ready(None),
+                None => return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.last))))),
+            };
+            let data = match frame.into_data() {
+                Ok(data) if data.is_empty() => continue,
+                Ok(data) => data,
+                // Trailers mean nothing in a request.
+                Err(_) => continue,
+            };
+            this.follow(&data)?;
+            let before = std::mem::replace(&mut this.last, data);
+            if !before.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(before))));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
     use futures::stream;
     use ipfrs_proto::block::v1::GetBlockRequest;
+    use prost::Message;
     use tonic_prost::ProstDecoder;
 
     use super::*;
@@ -107,6 +187,39 @@ mod tests {
         let status = messages(cancelled, None).message().await.unwrap_err();
         assert_eq!(status.code(), Code::Unknown, "{status}");
         assert!(messages(Body::empty(), None).message().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn one_message_is_read_and_none_or_several_are_refused() {
+        let message = |cid: &str| {
+            let message = GetBlockRequest { cid: cid.to_owned() }.encode_to_vec();
+            [&[0; 4][..], &[u8::try_from(message.len()).unwrap()], &message].concat()
+        };
+        let (one, two) = (message("one"), [message("one"), message("two")].concat());
+        let empty = message("");
+        let emptys = empty.repeat(2);
+        for (bytes, expected) in [
+            (&one[..], Ok("one")),
+            (&empty, Ok("")),
+            (&[], Err("no message")),
+            (&two, Err("several messages")),
+            (&emptys, Err("several messages")),
+            (&two[..one.len() + 1], Err("several messages")),
+        ] {
+            for piece in [1, 4, 5, 6, 100] {
+                let pieces: Vec<_> = bytes.chunks(piece).map(|piece| Ok::<_, Status>(piece.to_vec())).collect();
+                let body = Body::new(OneMessage::new(Body::from_stream(stream::iter(pieces))));
+                let mut messages = Streaming::new_request(ProstDecoder::<GetBlockRequest>::default(), body, None, None);
+                match (messages.message().await, expected) {
+                    (Ok(Some(message)), Ok(cid)) => assert_eq!(message.cid, cid),
+                    (Err(status), Err(why)) => {
+                        assert_eq!(status.code(), Code::Unimplemented, "{status}");
+                        assert!(status.message().contains(why) && !status.details().is_empty(), "{status}");
+                    }
+                    (read, _) => panic!("{bytes:?} in pieces of {piece}: {read:?}"),
+                }
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

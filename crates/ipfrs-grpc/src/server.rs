@@ -192,10 +192,11 @@ impl Grpc {
     }
 
     fn too_many<B>(&self, request: &Request<B>) -> Response {
-        let status = error::status(self.slots.refusal());
+        let id = request_id::of(request.headers(), &self.calls.ids);
+        let status = request_id::within(&id, || error::status(self.slots.refusal()));
         self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
         let mut response = status.into_http::<Body>();
-        response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &self.calls.ids));
+        response.headers_mut().insert(X_REQUEST_ID, id);
         response
     }
 }
@@ -210,8 +211,8 @@ fn refusal<B>(request: &Request<B>) -> Option<Response> {
     if let Some(refusal) = no_call(request) {
         return Some(refusal);
     }
-    if headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site") || headers.contains_key("sec-fetch-dest")
-    {
+    // No client of gRPC sends any of these, whatever their names will be.
+    if headers.contains_key(ORIGIN) || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-")) {
         return Some(
             (StatusCode::FORBIDDEN, "the request comes from a page in a browser (Origin, Sec-Fetch)\n").into_response(),
         );

@@ -58,14 +58,9 @@ impl Shortcuts {
     }
 }
 
-/// The only message of a request; others are UNIMPLEMENTED
-/// (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
+/// Reads the message of a request, of which [`OneMessage`](crate::inbound::OneMessage) has seen to it that it is the
+/// only one.
 async fn one_message<I: Message + Default + 'static>(body: Body, most: usize) -> Result<I, Status> {
     let mut messages = Streaming::new_request(ProstDecoder::<I>::default(), body, None, Some(most));
-    let missing = || Status::unimplemented("the request has no message: this method takes one");
-    let message = messages.message().await?.ok_or_else(missing)?;
-    match messages.message().await? {
-        Some(_) => Err(Status::unimplemented("the request has several messages: this method takes one")),
-        None => Ok(message),
-    }
+    messages.message().await?.ok_or_else(|| Status::internal("the request ended within its message"))
 }

@@ -2,11 +2,12 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ipfrs_http::HostConfig;
-use ipfrs_proto::block::v1::{GetBlockRequest, HasBlockRequest, HasBlockResponse};
+use ipfrs_proto::block::v1::{GetBlockRequest, HasBlockRequest, HasBlockResponse, PutBlockRequest};
 use prost::Message;
 use reqwest::{RequestBuilder, Response};
+use tonic_types::StatusExt;
 
-use super::{ABSENT, stored};
+use super::{ABSENT, assert_failed, stored};
 use crate::harness::{TestGateway, client, header};
 
 const HAS_BLOCK: &str = "/ipfrs.block.v1.BlockService/HasBlock";
@@ -74,11 +75,54 @@ async fn grpc_web_is_answered_on_the_port_of_http() {
 async fn a_method_that_takes_one_message_takes_neither_none_nor_two() {
     let gateway = TestGateway::start().await;
     let http2 = client().http2_prior_knowledge().build().unwrap();
-    let get = framed(&GetBlockRequest { cid: stored(&gateway, "there").await });
-    for body in [Bytes::new(), Bytes::from(get.repeat(2))] {
-        let url = format!("http://{}/ipfrs.block.v1.BlockService/GetBlock", gateway.grpc_address());
-        let call = http2.post(url).header("content-type", "application/grpc").body(body);
-        assert_eq!(header(&call.send().await.unwrap(), "grpc-status"), "12");
+    let cid = stored(&gateway, "there").await;
+    let put = |data: &str| framed(&PutBlockRequest { data: data.to_owned().into(), ..PutBlockRequest::default() });
+    let several = [put("first"), put("second")].concat();
+    let get = framed(&GetBlockRequest { cid });
+    let stored = gateway.blocks().await;
+    for (method, bodies) in [
+        ("ipfrs.block.v1.BlockService/GetBlock", [Bytes::new(), Bytes::from(get.repeat(2))]),
+        ("ipfrs.block.v1.BlockService/PutBlock", [Bytes::new(), Bytes::from(several.clone())]),
+        ("ipfrs.block.v1.BlockService/HasBlock", [Bytes::new(), Bytes::from(get.repeat(3))]),
+        ("ipfrs.file.v1.FileService/GetFileInfo", [Bytes::new(), Bytes::from(get.repeat(2))]),
+        ("grpc.health.v1.Health/Check", [Bytes::new(), Bytes::from_static(&[0; 10])]),
+        ("grpc.health.v1.Health/Watch", [Bytes::new(), Bytes::from_static(&[0; 10])]),
+    ] {
+        for body in bodies {
+            let url = format!("http://{}/{method}", gateway.grpc_address());
+            let call = http2.post(url).header("content-type", "application/grpc").body(body);
+            let answer = call.send().await.unwrap();
+            assert_eq!(header(&answer, "grpc-status"), "12", "{method}");
+            assert_ne!(header(&answer, "grpc-status-details-bin"), "", "{method}");
+        }
+    }
+    let web = gateway.request(reqwest::Method::POST, "/ipfrs.block.v1.BlockService/PutBlock");
+    let web = web.header("content-type", "application/grpc-web+proto").body(several).send().await.unwrap();
+    let status = header(&web, "grpc-status").to_owned();
+    let text = String::from_utf8_lossy(&web.bytes().await.unwrap()).into_owned();
+    assert!(status == "12" || text.contains("grpc-status:12"), "{status} {text}");
+    assert_eq!(gateway.blocks().await, stored, "none of several messages is executed");
+}
+
+#[tokio::test]
+async fn errors_that_no_method_made_have_details() {
+    let gateway = TestGateway::start().await;
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    // No service, no method, no message of protobuf, no end of the message, a coding, a message that is too large.
+    for (method, body, coding, code, reason) in [
+        ("x.Y/Z", vec![0; 5], "identity", 12, "UNSUPPORTED"),
+        ("ipfrs.block.v1.BlockService/Nothing", vec![0; 5], "identity", 12, "UNSUPPORTED"),
+        ("ipfrs.block.v1.BlockService/GetBlock", vec![0, 0, 0, 0, 1, 0xff], "identity", 13, "INTERNAL"),
+        ("ipfrs.block.v1.BlockService/HasBlock", vec![0, 0, 0, 0, 9, 1], "identity", 13, "INTERNAL"),
+        ("ipfrs.block.v1.BlockService/HasBlock", vec![0; 5], "br", 12, "UNSUPPORTED"),
+        ("ipfrs.block.v1.BlockService/HasBlock", vec![0, 255, 0, 0, 0, 1], "identity", 8, "TOO_LARGE"),
+    ] {
+        let url = format!("http://{}/{method}", gateway.grpc_address());
+        let call = http2.post(url).header("content-type", "application/grpc").header("grpc-encoding", coding);
+        let answer = call.body(body).send().await.unwrap();
+        let status = tonic::Status::from_header_map(answer.headers()).unwrap_or_else(|| panic!("{method}: {answer:?}"));
+        assert_failed(&status, code.into(), reason, None);
+        assert_eq!(status.get_error_details().request_info().unwrap().request_id, header(&answer, "x-request-id"));
     }
 }
 
@@ -117,7 +161,13 @@ async fn the_listener_of_grpc_speaks_nothing_else() {
     assert_eq!(call(&http1, "application/grpc").send().await.unwrap().status(), 505);
     assert_eq!(call(&http2, "application/grpc-web").send().await.unwrap().status(), 415);
     assert_eq!(call(&http2, "text/plain").send().await.unwrap().status(), 415);
-    for (name, value) in [("origin", "http://127.0.0.1"), ("sec-fetch-site", "none")] {
+    for (name, value) in [
+        ("origin", "http://127.0.0.1"),
+        ("sec-fetch-site", "none"),
+        ("sec-fetch-mode", "cors"),
+        ("sec-fetch-user", "?1"),
+        ("sec-fetch-storage-access", "active"),
+    ] {
         let response = call(&http2, "application/grpc").header(name, value).send().await.unwrap();
         assert_eq!(response.status(), 403, "{name}");
     }
