@@ -60,11 +60,25 @@ pub(crate) fn check_configured(links: &BTreeMap<String, String>) -> Result<()> {
     configured(links).map(drop)
 }
 
+/// How long a link that has expired is served before the resolvers are asked again (RFC 8767, 5).
+const STALE_TTL: Duration = Duration::from_secs(30);
+
 /// What was found out about a domain.
 #[derive(Debug)]
 struct Answer {
     link: Result<Option<String>, (ErrorKind, String)>,
     until: Instant,
+    /// Link that was found before a failure: served in place of the failure, since the domain most likely leads there
+    /// still.
+    last: Option<LastLink>,
+}
+
+/// A link that has expired.
+#[derive(Debug, Clone)]
+struct LastLink {
+    target: String,
+    /// When it may not be served any more.
+    end: Instant,
 }
 
 impl Answer {
@@ -72,16 +86,27 @@ impl Answer {
         Instant::now() < self.until
     }
 
-    fn link(&self) -> Result<Option<Link>> {
+    fn link(&self, answers: Answers) -> Result<Option<Link>> {
+        match (&self.link, &self.last) {
+            (Ok(None), _) => Ok(None),
+            (Ok(Some(target)), _) => Ok(Some(self.leads_to(target))),
+            (Err(_), Some(last)) if answers == Answers::Kept => Ok(Some(self.leads_to(&last.target))),
+            (Err((kind, message)), _) => Err(Error::new(*kind, message.clone())),
+        }
+    }
+
+    fn leads_to(&self, target: &str) -> Link {
+        let left = self.until.saturating_duration_since(Instant::now());
+        // In whole seconds, as DNS and HTTP count: a TTL of 300 is not 299 a moment later.
+        let ttl = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
+        Link { target: target.to_owned(), ttl }
+    }
+
+    /// The link to serve where the next lookup fails, for `most` after its TTL.
+    fn last(&self, most: Duration) -> Option<LastLink> {
         match &self.link {
-            Ok(None) => Ok(None),
-            Ok(Some(target)) => {
-                let left = self.until.saturating_duration_since(Instant::now());
-                // In whole seconds, as DNS and HTTP count: a TTL of 300 is not 299 a moment later.
-                let ttl = Duration::from_secs(left.as_secs() + u64::from(left.subsec_nanos() > 0));
-                Ok(Some(Link { target: target.clone(), ttl }))
-            }
-            Err((kind, message)) => Err(Error::new(*kind, message.clone())),
+            Ok(target) => target.as_ref().map(|target| LastLink { target: target.clone(), end: self.until + most }),
+            Err(_) => self.last.clone(),
         }
     }
 }
@@ -134,13 +159,17 @@ impl Dnslink {
             return Ok(Some(Link { target: target.clone(), ttl: CONFIGURED_TTL }));
         }
         let Some(upstreams) = self.upstreams_of(&domain) else { return Ok(None) };
+        let mut last = None;
+        if let Some(answer) = self.answers.get(&domain) {
+            if answers == Answers::Kept && answer.holds() {
+                self.metrics.answers.hits.inc();
+                return answer.link(answers);
+            }
+            last = answer.last(self.config.max_stale()).filter(|last| Instant::now() < last.end);
+        }
         if answers == Answers::New {
             // Not the place of one that is on its way: that one is new.
             drop(self.answers.remove_if(&domain, |_| true));
-        }
-        if let Some(answer) = self.answers.get(&domain).filter(|answer| answer.holds()) {
-            self.metrics.answers.hits.inc();
-            return answer.link();
         }
         self.metrics.answers.misses.inc();
         // What was asked since then is good enough, though it may not be kept: else those who waited would ask in turn.
@@ -148,13 +177,13 @@ impl Dnslink {
         loop {
             // One request asks, others about the same domain wait for its answer; if it goes away, another one asks.
             match self.answers.get_value_or_guard_async(&domain).await {
-                Ok(answer) if answer.until >= begun => return answer.link(),
+                Ok(answer) if answer.until >= begun => return answer.link(answers),
                 Ok(_) => drop(self.answers.remove_if(&domain, |answer| answer.until < begun)),
                 Err(guard) => {
-                    let answer = Arc::new(self.ask(&domain, upstreams).await);
+                    let answer = Arc::new(self.ask(&domain, upstreams, last).await);
                     // It fails where the domain was removed meanwhile: then it is not kept.
                     let _ = guard.insert(Arc::clone(&answer));
-                    return answer.link();
+                    return answer.link(answers);
                 }
             }
         }
@@ -173,22 +202,34 @@ impl Dnslink {
         }
     }
 
-    /// Asks for the link of a domain, within the time that a lookup has.
-    async fn ask(&self, domain: &str, upstreams: &[Upstream]) -> Answer {
+    /// Asks for the link of a domain, within the time that a lookup has. `last` is served where that fails.
+    async fn ask(&self, domain: &str, upstreams: &[Upstream], last: Option<LastLink>) -> Answer {
         let deadline = Instant::now() + self.config.time_limit();
+        let mut is_overloaded = true;
         let asked = match timeout_at(deadline, self.turns.acquire()).await {
-            Ok(Ok(_turn)) => ask_upstreams(domain, upstreams, deadline).await,
-            _ => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("{} other domains are being looked up (dns.max_lookups)", self.config.max_lookups),
-            )),
+            Ok(Ok(_permit)) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let asked = ask_upstreams(domain, upstreams, deadline).await;
+                // A resolver is to blame for silence only if it had most of the time.
+                let is_cut = matches!(&asked, Err(e) if e.kind() == ErrorKind::Timeout);
+                is_overloaded = is_cut && left < self.config.time_limit() / 2;
+                asked
+            }
+            _ => Err(Error::internal("no permit")),
         };
+        let asked = if is_overloaded { Err(self.overload()) } else { asked };
         let (link, ttl) = match asked {
             Ok((Some(target), ttl)) => (Ok(Some(target)), self.config.ttl(ttl)),
             Ok((None, ttl)) => (Ok(None), self.config.negative_ttl(ttl)),
             Err(e) => {
                 let message = format!("the DNSLink of {domain} could not be looked up: {e}");
-                (Err((e.kind(), message)), FAILURE_TTL)
+                let ttl = match &last {
+                    Some(_) => STALE_TTL,
+                    // The resolvers may be well: the next request asks them.
+                    None if is_overloaded => Duration::ZERO,
+                    None => FAILURE_TTL,
+                };
+                (Err((e.kind(), message)), ttl)
             }
         };
         let outcome = match &link {
@@ -198,7 +239,16 @@ impl Dnslink {
             Err(_) => &self.metrics.failed,
         };
         outcome.inc();
-        Answer { link, until: Instant::now() + ttl }
+        let last = last.filter(|_| link.is_err());
+        let end = last.as_ref().map_or(Instant::now() + ttl, |last| last.end.min(Instant::now() + ttl));
+        Answer { link, until: end, last }
+    }
+
+    /// The error of a lookup that waited for a permit for most of its time.
+    fn overload(&self) -> Error {
+        let (most, seconds) = (self.config.max_lookups, self.config.timeout_seconds);
+        let what = format!("{most} other domains are being looked up (dns.max_lookups = {most})");
+        Error::new(ErrorKind::Unavailable, format!("{what}, and this one waited for most of {seconds} s: try again"))
     }
 
     /// Brings the gauge of what the answers take in memory up to date.

@@ -281,6 +281,84 @@ async fn lookups_beyond_the_limit_wait() {
 }
 
 #[tokio::test]
+async fn resolver_has_all_of_the_time_of_a_lookup() {
+    let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
+    let resolving =
+        Resolving::with(json!({ "resolvers": server.address.to_string(), "timeout_seconds": 10 }), &[]).await;
+    let held = server.hold();
+    let late = async {
+        server.asked().await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_millis(9_500)).await;
+        tokio::time::resume();
+        server.release(&held);
+    };
+    let (link, ()) = tokio::join!(resolving.link("site.org"), late);
+    assert_eq!(link, found(60));
+}
+
+#[tokio::test]
+async fn lookup_that_waited_for_a_permit_blames_no_resolver() {
+    let server = DnsServer::start([("_dnslink.a.org", Reply::Silence), ("_dnslink.b.org", Reply::Silence)]).await;
+    let dns = json!({ "resolvers": server.address.to_string(), "max_lookups": 1 });
+    let resolving = Resolving::with(dns, &[]).await;
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let (first, second) = tokio::join!(resolving.node.dnslink("a.org"), resolving.node.dnslink("b.org"));
+    assert!(begun.elapsed() < Duration::from_secs(6), "the wait is a part of the lookup's time");
+    let (first, second) = (first.unwrap_err(), second.unwrap_err());
+    assert_eq!(first.kind(), ErrorKind::Timeout, "{first}");
+    assert_eq!(second.kind(), ErrorKind::Unavailable, "{second}");
+    assert!(second.message().contains("dns.max_lookups = 1"), "{second}");
+    assert!(!second.message().contains(&server.address.to_string()), "{second}");
+    // Its failure is not kept: the next request asks.
+    tokio::time::resume();
+    server.tell("_dnslink.b.org", Reply::link(TARGET, 60));
+    assert_eq!(resolving.link("b.org").await, found(60));
+}
+
+#[tokio::test]
+async fn expired_link_is_served_while_no_resolver_answers() {
+    let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
+    let dns = json!({ "resolvers": server.address.to_string(), "max_stale_seconds": 1_000 });
+    let resolving = Resolving::with(dns, &[]).await;
+    assert_eq!(resolving.link("site.org").await, found(60));
+    server.tell("_dnslink.site.org", Reply::Failure);
+    later(61).await;
+    server.questions();
+    assert_eq!(resolving.link("site.org").await, found(30));
+    assert!(!server.questions().is_empty());
+    assert_eq!(resolving.link("site.org").await, found(30));
+    assert!(server.questions().is_empty(), "resolvers that fail are asked every 30 seconds");
+    // A request for a new link fails, and leaves the old one to others.
+    let name = NameRoot::Domain("site.org".to_owned());
+    resolving.node.resolve_name_once(&name, Answers::New).await.unwrap_err();
+    assert_eq!(resolving.link("site.org").await, found(30));
+    later(31).await;
+    assert_eq!(resolving.link("site.org").await, found(30));
+    later(1_000).await;
+    assert_eq!(resolving.node.dnslink("site.org").await.unwrap_err().kind(), ErrorKind::Unavailable);
+    server.tell("_dnslink.site.org", Reply::link("/ipns/new.org", 60));
+    later(31).await;
+    assert_eq!(resolving.link("site.org").await, Some(("/ipns/new.org".to_owned(), 60)));
+    // A zone that withdraws its link is believed.
+    server.tell("_dnslink.site.org", Reply::Absent(60));
+    later(61).await;
+    assert_eq!(resolving.link("site.org").await, None);
+}
+
+#[tokio::test]
+async fn expired_link_is_not_served_where_that_is_off() {
+    let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
+    let dns = json!({ "resolvers": server.address.to_string(), "max_stale_seconds": 0 });
+    let resolving = Resolving::with(dns, &[]).await;
+    assert_eq!(resolving.link("site.org").await, found(60));
+    server.tell("_dnslink.site.org", Reply::Failure);
+    later(61).await;
+    assert_eq!(resolving.node.dnslink("site.org").await.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
 async fn nobody_is_asked_about_local_names_and_configured_links() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     let links = [("site.org", "/ipns/configured.org/"), ("localhost", TARGET), ("Bücher.test", TARGET)];

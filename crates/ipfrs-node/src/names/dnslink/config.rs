@@ -32,6 +32,8 @@ pub struct DnsConfig {
     pub max_ttl_seconds: u64,
     /// Most seconds that it is remembered that a domain has no link.
     pub max_negative_ttl_seconds: u64,
+    /// Most seconds that a link is served after its TTL while no resolver answers; 0: not at all.
+    pub max_stale_seconds: u64,
 }
 
 impl Default for DnsConfig {
@@ -46,6 +48,7 @@ impl Default for DnsConfig {
             min_ttl_seconds: 5,
             max_ttl_seconds: 86_400,
             max_negative_ttl_seconds: 300,
+            max_stale_seconds: 86_400,
         }
     }
 }
@@ -64,6 +67,11 @@ impl DnsConfig {
     /// How long it is remembered that there is no link, if the zone says to remember it so long.
     pub(super) fn negative_ttl(&self, ttl: Duration) -> Duration {
         self.clamp(ttl, self.max_negative_ttl_seconds)
+    }
+
+    /// How long a link is served after its TTL while no resolver answers.
+    pub(super) fn max_stale(&self) -> Duration {
+        Duration::from_secs(self.max_stale_seconds)
     }
 
     fn clamp(&self, ttl: Duration, most_seconds: u64) -> Duration {
@@ -85,6 +93,7 @@ impl DnsConfig {
         in_range("dns.min_ttl_seconds", self.min_ttl_seconds, 0, 3_600)?;
         in_range("dns.max_ttl_seconds", self.max_ttl_seconds, 1, 604_800)?;
         in_range("dns.max_negative_ttl_seconds", self.max_negative_ttl_seconds, 1, 604_800)?;
+        in_range("dns.max_stale_seconds", self.max_stale_seconds, 0, 604_800)?;
         let least = self.min_ttl_seconds;
         for (key, most) in
             [("max_ttl_seconds", self.max_ttl_seconds), ("max_negative_ttl_seconds", self.max_negative_ttl_seconds)]

@@ -137,13 +137,17 @@ impl Upstream {
 
 /// A resolver that keeps nothing, since we do, and knows no other names than DNS does.
 pub(super) fn resolver(config: ResolverConfig, time_limit: Duration, address: &Address) -> Result<TokioResolver> {
+    let servers = config.name_servers().len();
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
     let mut options = ResolverOpts::default();
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
-    // A packet that was lost is sent again within the time that one lookup has.
-    options.timeout = time_limit / 3;
+    // A late response counts for as long as the lookup lasts. Within that time hickory sends questions over UDP again,
+    // and one that failed otherwise once more.
+    options.timeout = time_limit;
     options.attempts = 1;
+    // Servers that are silent keep none of the others from being asked.
+    options.num_concurrent_reqs = servers.max(options.num_concurrent_reqs);
     options.case_randomization = false;
     *builder.options_mut() = options;
     builder.build().map_err(|e| Error::internal(format!("{address} cannot be asked: {e}")))
