@@ -251,14 +251,26 @@ async fn only_if_cached_is_answered_with_412_when_content_is_absent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_worker_may_not_be_registered_for_a_whole_root() {
+async fn service_worker_scope_over_all_roots_is_refused() {
     let gateway = TestGateway::start().await;
     let file = gateway.add("", "x").await;
     let site = gateway.add_tree("", &[("d/sw.js", "x")]).await;
-    for (path, status) in [(format!("/ipfs/{file}"), 400), (format!("/ipfs/{site}/sw.js"), 200)] {
+    for (path, status) in [
+        (format!("/ipfs/{file}"), 400),
+        // The scope of these would be all roots, spelled with several slashes.
+        (format!("/ipfs//{file}"), 400),
+        (format!("/ipfs///{file}"), 400),
+        (format!("/ipfs/%2F{file}"), 400),
+        (format!("/ipfs/{site}/sw.js"), 200),
+        (format!("/ipfs//{site}/sw.js"), 200),
+    ] {
         let request = gateway.request(Method::GET, &path).header("service-worker", "script");
         assert_eq!(request.send().await.unwrap().status(), status, "{path}");
     }
+    // No page gets a worker for the routes of the daemon.
+    let request = gateway.request(Method::GET, &format!("/v1/stream/download/{site}/sw.js"));
+    let request = request.header("service-worker", "script").header("sec-fetch-dest", "serviceworker");
+    assert_eq!(request.send().await.unwrap().status(), 403);
 }
 
 #[tokio::test]

@@ -210,11 +210,12 @@ pub(super) fn normalised(raw: &str) -> Cow<'_, str> {
     Cow::Owned(upper.collect())
 }
 
-/// A script may not make itself the service worker of everything under a root: without a slash after the root, that is
-/// the scope it would get.
+/// Refuses the script of a service worker whose scope would be all roots: that is what it gets by default without a
+/// slash behind its root. As in boxo, one within a root may be the service worker of that root.
 pub(super) fn check_service_worker(content_path: &str, headers: &HeaderMap) -> Result<()> {
     let below = content_path.strip_prefix("/ipfs/").or_else(|| content_path.strip_prefix("/ipns/"));
-    let is_root = below.is_some_and(|rest| !rest.contains('/'));
+    // Several slashes are one.
+    let is_root = below.is_some_and(|rest| !rest.trim_start_matches('/').contains('/'));
     if is_root && headers.get(SERVICE_WORKER).is_some_and(|value| value == "script") {
         return Err(Error::invalid("a service worker cannot be registered for this scope"));
     }
