@@ -45,7 +45,7 @@ pub(crate) fn log(response: &mut Response, endpoint: &str, id: &HeaderValue) {
     }
 }
 
-/// Logs an error of which a client is told less: the message has a path in the file system.
+/// Logs an error whose message to the client lacks a path in the file system.
 pub(crate) fn withheld(error: &Error) {
     if let Some(left_out) = FAILED.take(Instant::now()) {
         tracing::error!(kind = %error.kind(), %error, left_out, "a part of a response failed");

@@ -66,7 +66,8 @@ pub(crate) async fn health(
     Ok((code, [NO_STORE], Json(body)).into_response())
 }
 
-/// Refuses pages, as for writes, since all content shares the daemon's origin. Under a public host everybody may ask.
+/// Refuses pages, as for writes, since all content shares the daemon's origin. A public host tells its status to every
+/// client.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
     let is_public = request.extensions().get::<PublicHost>().is_some();
     let mut response = match origin::check(&request, state.port) {

@@ -104,7 +104,7 @@ impl<F: FrontEnd> Parked<F> {
         self.has_answered = true;
     }
 
-    /// Continues in a tunnel, in which `front_end` answers the requests.
+    /// Continues in a tunnel, with `front_end` for its requests.
     pub(crate) fn enter(&mut self, front_end: F) {
         self.front_end = front_end;
         self.usual = None;

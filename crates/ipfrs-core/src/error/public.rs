@@ -11,7 +11,7 @@ const KNOWN: [&str; 8] = ["ipfs", "ipns", "ipld", "api", "v1", "routing", "healt
 /// Most words behind a space that may belong to a path with spaces.
 const MAX_WORDS: usize = 8;
 
-/// Whether a message tells what the system answered to an operation on a file, in the words of the standard library.
+/// Whether a message quotes an error of the system, in the words of the standard library.
 pub(super) fn is_of_system(message: &str) -> bool {
     message.contains("(os error ")
 }
@@ -41,7 +41,7 @@ pub(super) fn without_paths(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Where the path begins that has this slash: it may begin with dots (`../a`) or with `~`.
+/// Returns the start of the path with this slash. It may begin with dots (`../a`) or with `~`.
 fn start_of(text: &str, slash: usize) -> usize {
     let before = text[..slash].trim_end_matches('.');
     let before = if slash - before.len() <= 2 { before } else { &text[..slash] };
@@ -53,8 +53,8 @@ fn is_of_word(before: char) -> bool {
     !(before.is_whitespace() || matches!(before, '"' | '\'' | '`' | '(' | '[' | '{' | '<' | '=' | ',' | ';' | ':'))
 }
 
-/// Where the path ends that begins at `start`: at its quote, where there is one before it; else at a space, unless more
-/// of the path follows behind that.
+/// Returns the end of the path that begins at `start`: its quote, where there is one before it. Else that is a space,
+/// unless more of the path follows behind the space.
 fn end_of(text: &str, start: usize, slash: usize) -> usize {
     if let Some(quote @ ('"' | '\'' | '`')) = text[..start].chars().next_back()
         && let Some(end) = text[slash..].find(quote)

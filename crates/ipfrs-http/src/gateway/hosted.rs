@@ -123,7 +123,7 @@ fn ready(state: &AppState, site: &Site, request: &Request) -> Option<Response> {
 enum Decision {
     /// The routes of the daemon.
     Daemon {
-        /// Whether the host is public: then the routes tell no more than everybody may know.
+        /// Whether the host is public: then the routes leave out details about the daemon.
         is_public: bool,
     },
     /// Content.

@@ -110,7 +110,7 @@ impl Hosts {
     }
 }
 
-/// All hosts in `X-Forwarded-Host`, whoever wrote them.
+/// Returns all hosts in `X-Forwarded-Host`, from trusted senders or others.
 fn forwarded(headers: &HeaderMap) -> Result<Vec<Named<'_>>> {
     let mut hosts = Vec::new();
     for value in headers.get_all(X_FORWARDED_HOST) {

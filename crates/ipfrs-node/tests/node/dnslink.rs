@@ -341,7 +341,7 @@ async fn expired_link_is_served_while_no_resolver_answers() {
     server.tell("_dnslink.site.org", Reply::link("/ipns/new.org", 60));
     later(31).await;
     assert_eq!(resolving.link("site.org").await, Some(("/ipns/new.org".to_owned(), 60)));
-    // A zone that withdraws its link is believed.
+    // A zone may withdraw its link.
     server.tell("_dnslink.site.org", Reply::Absent(60));
     later(61).await;
     assert_eq!(resolving.link("site.org").await, None);

@@ -32,7 +32,7 @@ pub struct DnsConfig {
     pub max_ttl_seconds: u64,
     /// Most seconds that it is remembered that a domain has no link.
     pub max_negative_ttl_seconds: u64,
-    /// Most seconds that a link is served after its TTL while no resolver answers; 0: not at all.
+    /// Most seconds for which a link is served after its TTL while no resolver responds; 0: not at all.
     pub max_stale_seconds: u64,
 }
 
@@ -69,7 +69,7 @@ impl DnsConfig {
         self.clamp(ttl, self.max_negative_ttl_seconds)
     }
 
-    /// How long a link is served after its TTL while no resolver answers.
+    /// Time for which a link is served after its TTL while no resolver responds.
     pub(super) fn max_stale(&self) -> Duration {
         Duration::from_secs(self.max_stale_seconds)
     }
