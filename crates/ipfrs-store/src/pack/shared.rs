@@ -149,7 +149,7 @@ impl Shared {
     pub(super) fn close(&self) {
         let open = self.open.write().take();
         self.packs.write().clear();
-        self.long_reads.retain(|_| false);
+        self.long_reads.close();
         self.cache.clear();
         drop(open);
     }
