@@ -8,9 +8,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::limits::Patience;
 use crate::metrics::Metrics;
@@ -145,6 +145,10 @@ impl BlockStore for Metered {
 
     fn removals(&self) -> u64 {
         self.inner.removals()
+    }
+
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.inner.watch(cache);
     }
 
     fn check(&self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
 
-use crate::{BlockBatch, Mappings};
+use crate::{BlockBatch, DropStale, Mappings};
 
 /// The codec, from the private-use range of the multicodec table, of the records with which the pack engine notes
 /// deletions. No block may have it, so that no client can forge a deletion.
@@ -108,7 +108,8 @@ pub struct Compacted {
     pub packs: u64,
     /// Bytes of them that were needed and are in other packs now, framing included.
     pub moved_bytes: u64,
-    /// How much less of the disk is taken. While slices of a removed pack are in use, the file system keeps its room.
+    /// How much less of the disk is taken when this returns, in bytes, by the file system's count. A removed pack is not
+    /// counted while slices of it are in use: the file system frees it when the last of them is dropped.
     pub freed_bytes: u64,
     /// Packs that would have been removed, but are not what the store has written. Nothing of them was removed, and the
     /// blocks that can be read still are.
@@ -238,6 +239,8 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     ///
     /// A crash in the middle costs nothing but the work. Dropping the future stops soon; what was done stays done.
     ///
+    /// Caches that [`watch`](Self::watch) drop what is stale in them, before it returns and whenever files were removed.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a share that is none; [`ErrorKind::NoSpace`] when what is needed of a file does
     /// not fit on the disk, after those were removed of which nothing is needed; failures of the store itself. What was
@@ -260,6 +263,10 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// long as it is the same. It changes before a [`delete_many`](Self::delete_many) that removed something returns, and
     /// when [`compact`](Self::compact) has removed a file: slices that are kept would keep its room on the disk.
     fn removals(&self) -> u64;
+
+    /// Registers a cache that holds what was made of blocks, for as long as the cache exists. [`compact`](Self::compact)
+    /// has it drop what is stale. Engines that give no slices of files may ignore it.
+    fn watch(&self, _cache: Weak<dyn DropStale>) {}
 
     /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.
     ///

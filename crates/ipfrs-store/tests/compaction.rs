@@ -5,15 +5,17 @@ use std::fs;
 use std::future::poll_fn;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::{self, HashFunction};
 use ipfrs_core::{Block, Cid, ErrorKind, Multihash, new_cid};
-use ipfrs_store::{BlockStore, BlockStoreExt, CompactOptions, Compacted, PackOptions, PackStore, RESERVED_CODEC};
+use ipfrs_store::{
+    BlockStore, BlockStoreExt, CompactOptions, Compacted, DropStale, PackOptions, PackStore, RESERVED_CODEC,
+};
 
 use crate::fixture::{
     assert_holds, assert_lacks, block, cids, index_bytes, listed, numbered, open_small, put_all, random_block,
@@ -36,6 +38,22 @@ fn pack(dir: &Path, number: u32) -> PathBuf {
 /// What files of the store take.
 fn disk_bytes(dir: &Path) -> u64 {
     packs(dir).values().sum::<u64>() + index_bytes(dir)
+}
+
+/// What the file system has allocated for the packs of a store, those that are removed and open yet among them.
+fn allocated_bytes(dir: &Path) -> u64 {
+    let named: u64 = packs(dir).keys().map(|path| fs::metadata(path).unwrap().blocks() * 512).sum();
+    named + removed_and_open(dir).iter().map(|fd| fs::metadata(fd).unwrap().blocks() * 512).sum::<u64>()
+}
+
+/// The descriptors of this process that are of removed files of a store.
+fn removed_and_open(dir: &Path) -> Vec<PathBuf> {
+    let fds = fs::read_dir("/proc/self/fd").unwrap().map(|fd| fd.unwrap().path());
+    let is_removed = |fd: &PathBuf| {
+        let target = fs::read_link(fd).unwrap_or_default();
+        target.starts_with(dir) && target.to_string_lossy().ends_with("(deleted)")
+    };
+    fds.filter(is_removed).collect()
 }
 
 /// Closes the store and opens it again, without its index.
@@ -79,6 +97,7 @@ async fn the_room_of_deleted_blocks_comes_back() {
     }
     store.delete_many(&cids(&gone)).await.unwrap();
     let (before, stats) = (packs(dir.path()), store.stats().await.unwrap());
+    let allocated_before = allocated_bytes(dir.path());
     let gone_bytes: u64 = gone.iter().map(|block| block.data().len() as u64).sum();
     assert!(stats.dead_bytes >= gone_bytes, "{stats:?}");
 
@@ -90,11 +109,7 @@ async fn the_room_of_deleted_blocks_comes_back() {
     let after = store.stats().await.unwrap();
     assert_eq!(after.dead_bytes, 0);
     assert_eq!(after.disk_bytes, disk_bytes(dir.path()));
-    let pack_bytes: u64 = packs(dir.path()).values().sum();
-    assert_eq!(before.values().sum::<u64>() - pack_bytes + 18 * packs(dir.path()).len() as u64, {
-        // The headers of new packs are the only bytes that were neither there before nor moved.
-        compacted.freed_bytes
-    });
+    assert_eq!(compacted.freed_bytes, allocated_before - allocated_bytes(dir.path()));
     assert!(compacted.freed_bytes >= gone_bytes);
     let (in_packs, tombstones) = written(dir.path());
     assert_eq!((sorted(in_packs), tombstones), (sorted(cids(&kept)), 0));
@@ -120,12 +135,52 @@ async fn the_disk_has_a_removed_pack_back_when_compaction_returns_unless_somebod
     let is_read = store.require(blocks[1].cid()).await.unwrap();
 
     store.delete_many(&cids(&blocks)).await.unwrap();
-    store.compact(ALL).await.unwrap();
-    let open_files = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
-    let removed =
-        open_files.filter(|path| path.starts_with(dir.path()) && path.to_string_lossy().ends_with("(deleted)"));
-    assert_eq!(removed.count(), 1);
+    let before = allocated_bytes(dir.path());
+    let compacted = store.compact(ALL).await.unwrap();
+    let [removed] = &removed_and_open(dir.path())[..] else { panic!("one pack is read") };
+    let held = fs::metadata(removed).unwrap().blocks() * 512;
+    assert!(held > 1 << 21);
+    assert_eq!(compacted.freed_bytes, before - allocated_bytes(dir.path()), "what is read is not freed");
+    assert_eq!(store.stats().await.unwrap().disk_bytes, disk_bytes(dir.path()) + held);
     assert_eq!(is_read, *blocks[1].data());
+
+    drop(is_read);
+    // It waits until removed files are closed.
+    store.compact(ALL).await.unwrap();
+    assert_eq!(removed_and_open(dir.path()), Vec::<PathBuf>::new());
+    assert_eq!(store.stats().await.unwrap().disk_bytes, disk_bytes(dir.path()));
+}
+
+/// Keeps slices of blocks as the caches of a daemon do, and drops them when it is told to.
+struct Slices(Mutex<Vec<Bytes>>);
+
+impl DropStale for Slices {
+    fn drop_stale(&self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+#[tokio::test]
+async fn compaction_has_caches_drop_slices_before_it_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), PackOptions { pack_bytes: 1 << 22, ..PackOptions::default() }).unwrap();
+    let slices = Arc::new(Slices(Mutex::default()));
+    let watching: Weak<Slices> = Arc::downgrade(&slices);
+    store.watch(watching);
+    // Two in each pack, of which one dies: the others move.
+    let blocks: Vec<_> = (0..8).map(|_| random_block(3 << 19)).collect();
+    for block in &blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+        let slice = store.require(block.cid()).await.unwrap();
+        slices.0.lock().unwrap().push(slice);
+    }
+    let gone: Vec<_> = blocks.iter().step_by(2).cloned().collect();
+    store.delete_many(&cids(&gone)).await.unwrap();
+    let before = allocated_bytes(dir.path());
+    let compacted = store.compact(CompactOptions::default()).await.unwrap();
+    assert_eq!((compacted.packs, removed_and_open(dir.path())), (4, Vec::new()));
+    assert_eq!(compacted.freed_bytes, before - allocated_bytes(dir.path()));
+    assert!(compacted.freed_bytes > 4 * (3 << 19) - 100_000, "{compacted:?}");
 }
 
 #[tokio::test]

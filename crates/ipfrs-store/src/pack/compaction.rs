@@ -11,7 +11,7 @@ use super::file::Pack;
 use super::group::Copied;
 use super::record::{CAR_HEADER, Key, Location, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner};
-use super::shared::Shared;
+use super::shared::{DiskUse, Shared};
 use crate::mapping::wait_for_released;
 use crate::{CompactOptions, Compacted, DamagedPack, RESERVED_CODEC};
 
@@ -28,7 +28,7 @@ pub(super) struct Needed {
 enum Outcome {
     Removed {
         moved_bytes: u64,
-        freed_bytes: u64,
+        pack_bytes: u64,
     },
     /// Nothing: it was removed by a compaction that was dropped while it waited for that.
     Gone,
@@ -51,17 +51,17 @@ impl PackStore {
         let mut compacted = Compacted::default();
         // What is moved goes to packs that are begun from now on: those are not looked at.
         let mut untried: BTreeSet<u32> = self.shared.packs().iter().map(|pack| pack.number()).collect();
-        loop {
+        let before = self.release_removed(false).await?;
+        let outcome = loop {
             let (left, share) = (untried.clone(), options.min_dead_share);
             let chosen = self.blocking(move |shared| Ok(choose(shared, share, &left))).await?;
-            let Some(pack) = chosen else { break };
+            let Some(pack) = chosen else { break Ok(()) };
             untried.remove(&pack.number());
             match self.compact_pack(&pack).await {
-                Ok(Outcome::Removed { moved_bytes, freed_bytes }) => {
-                    tracing::info!(pack = %pack.path().display(), moved_bytes, freed_bytes, "compacted and removed");
+                Ok(Outcome::Removed { moved_bytes, pack_bytes }) => {
+                    tracing::info!(pack = %pack.path().display(), moved_bytes, pack_bytes, "compacted and removed");
                     compacted.packs += 1;
                     compacted.moved_bytes += moved_bytes;
-                    compacted.freed_bytes += freed_bytes;
                 }
                 Ok(Outcome::Gone) => {}
                 Ok(Outcome::Damaged(damaged)) => {
@@ -71,26 +71,34 @@ impl PackStore {
                     );
                     compacted.damaged.push(damaged);
                 }
-                Err(error) => {
-                    let Compacted { packs, freed_bytes, .. } = compacted;
-                    let path = pack.path().display();
-                    return Err(Error::new(
-                        error.kind(),
-                        format!(
-                            "compaction stopped at {path} ({packs} packs removed, {freed_bytes} bytes freed): {error}"
-                        ),
-                    ));
-                }
+                Err(error) => break Err(Error::new(error.kind(), format!("{}: {error}", pack.path().display()))),
             }
             // The next one may need the room of this one.
             drop(pack);
-            let waited = |_: &Shared| {
-                wait_for_released();
-                Ok(())
-            };
-            self.blocking(waited).await?;
-        }
-        Ok(compacted)
+            self.release_removed(false).await?;
+        };
+        compacted.freed_bytes = self.release_removed(true).await?.freed_since(before);
+        let Compacted { packs, freed_bytes, .. } = compacted;
+        outcome.map(|()| compacted).map_err(|error| {
+            Error::new(
+                error.kind(),
+                format!("compaction stopped ({packs} packs removed, {freed_bytes} bytes freed): {error}"),
+            )
+        })
+    }
+
+    /// Has the disk get back the space of removed packs: caches drop the slices that they hold, and files are closed.
+    /// Waits a moment for reads as well where this `is_last`. Returns what packs take then.
+    async fn release_removed(&self, is_last: bool) -> Result<DiskUse> {
+        let release = move |shared: &Shared| {
+            shared.caches.drop_stale();
+            wait_for_released();
+            if is_last {
+                shared.wait_for_removed();
+            }
+            Ok(shared.disk_use())
+        };
+        self.blocking(release).await
     }
 
     async fn compact_pack(&self, pack: &Arc<Pack>) -> Result<Outcome> {
@@ -123,7 +131,7 @@ impl PackStore {
             }
         }
         match self.queue.retire(&self.shared, number).await? {
-            Some(len) => Ok(Outcome::Removed { moved_bytes, freed_bytes: len.saturating_sub(moved_bytes) }),
+            Some(pack_bytes) => Ok(Outcome::Removed { moved_bytes, pack_bytes }),
             None => Ok(damaged(pack, 0, "the index names blocks in it where it has none".to_owned())),
         }
     }

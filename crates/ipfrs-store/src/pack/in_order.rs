@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use super::PackStore;
 use super::record::Location;
 use super::shared::Shared;
+use crate::mapping::Claim;
 
 /// Bytes that are brought into memory ahead of who takes them; so many that lie side by side are a long read.
 pub(super) const AHEAD_BYTES: usize = 2 * 1024 * 1024;
@@ -87,6 +88,8 @@ struct Reading {
     /// What was read last.
     last: Run,
     file: File,
+    /// Tells compactions that the file is open.
+    _claim: Claim,
     used: Instant,
 }
 
@@ -147,7 +150,9 @@ impl LongReads {
     ///
     /// # Errors
     /// When that cannot be done in this way. Whether the blocks can be read shows when they are.
-    pub(super) fn read(&self, run: Run, path: &Path) -> io::Result<()> {
+    pub(super) fn read(&self, run: Run, path: &Path, claim: &Claim) -> io::Result<()> {
+        // Before the file is opened once more: a compaction that removes it must know.
+        let claim = claim.clone();
         let file = match self.take(run) {
             Some(reading) => reading.file,
             None => File::open(path)?,
@@ -157,7 +162,7 @@ impl LongReads {
         if readings.len() == MAX_READINGS {
             readings.remove(0);
         }
-        readings.push(Reading { last: run, file, used: Instant::now() });
+        readings.push(Reading { last: run, file, _claim: claim, used: Instant::now() });
         self.count.store(readings.len(), Ordering::Relaxed);
         Ok(())
     }
@@ -352,7 +357,7 @@ mod tests {
         assert!(!reads.want(run(0, 1_024)) && !reads.are_under_way());
         assert!(reads.want(run(0, AHEAD_BYTES)));
 
-        reads.read(run(0, AHEAD_BYTES), file.path()).unwrap();
+        reads.read(run(0, AHEAD_BYTES), file.path(), &Claim::default()).unwrap();
         let end = AHEAD_BYTES as u64;
         assert!(reads.want(run(end, 1_024)) && reads.want(run(end + GAP_BYTES, 1_024)));
         for jump in [end + GAP_BYTES + 1, end - 1, 0, 32 << 20] {
@@ -360,17 +365,17 @@ mod tests {
         }
         assert!(!reads.want(Run { pack: 2, ..run(end, 1_024) }));
         // It is the same reading that goes on.
-        reads.read(run(end, 1_024), file.path()).unwrap();
+        reads.read(run(end, 1_024), file.path(), &Claim::default()).unwrap();
         assert!(!reads.want(run(end, 1_024)) && reads.want(run(end + 1_024, 1)));
         assert_eq!(reads.readings.lock().len(), 1);
 
         for start in 0..2 * MAX_READINGS as u64 {
-            reads.read(Run { pack: 3, ..run(start * (GAP_BYTES + 2), 1) }, file.path()).unwrap();
+            reads.read(Run { pack: 3, ..run(start * (GAP_BYTES + 2), 1) }, file.path(), &Claim::default()).unwrap();
         }
         assert_eq!(reads.readings.lock().len(), MAX_READINGS);
         reads.retain(|pack| pack != 3);
         assert!(!reads.are_under_way());
-        assert!(reads.read(run(64 << 20, AHEAD_BYTES), file.path()).is_err());
+        assert!(reads.read(run(64 << 20, AHEAD_BYTES), file.path(), &Claim::default()).is_err());
         assert!(!reads.are_under_way());
     }
 
