@@ -83,20 +83,30 @@ pub struct CompactOptions {
     /// Files are rewritten of which at least this share is dead: 0.25 is a quarter. At 0, all are of which anything is,
     /// from the oldest on. What is rewritten of a file needs room on the disk until the file is removed.
     pub min_dead_share: f64,
+    /// The same on a disk that is full, where no more blocks can be put. Between that and a disk of which half is free,
+    /// the share that counts is between the two.
+    pub min_dead_share_if_full: f64,
 }
 
 impl Default for CompactOptions {
     fn default() -> Self {
-        Self { min_dead_share: 0.25 }
+        Self { min_dead_share: 0.25, min_dead_share_if_full: 0.0 }
     }
 }
 
 impl CompactOptions {
+    /// Returns options with one share for all disks, full or not.
+    #[must_use]
+    pub const fn from_share(min_dead_share: f64) -> Self {
+        Self { min_dead_share, min_dead_share_if_full: min_dead_share }
+    }
+
     /// Refuses what is no share.
     pub(crate) fn check(self) -> Result<()> {
-        match self.min_dead_share {
-            share if (0.0..=1.0).contains(&share) => Ok(()),
-            share => Err(Error::invalid(format!("{share} is no share of dead bytes: give one from 0 to 1"))),
+        let is_share = |share: &f64| (0.0..=1.0).contains(share);
+        match [self.min_dead_share, self.min_dead_share_if_full].into_iter().find(|share| !is_share(share)) {
+            None => Ok(()),
+            Some(share) => Err(Error::invalid(format!("{share} is no share of dead bytes: give one from 0 to 1"))),
         }
     }
 }
@@ -243,7 +253,7 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a share that is none; [`ErrorKind::NoSpace`] when what is needed of a file does
-    /// not fit on the disk, after those were removed of which nothing is needed; failures of the store itself. What was
+    /// not fit on the disk, after all those were removed of which it did; failures of the store itself. What was
     /// done before stays done.
     async fn compact(&self, options: CompactOptions) -> Result<Compacted>;
 

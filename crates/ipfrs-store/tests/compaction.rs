@@ -23,7 +23,7 @@ use crate::fixture::{
 };
 use crate::layout::sections;
 
-const ALL: CompactOptions = CompactOptions { min_dead_share: 0.0 };
+const ALL: CompactOptions = CompactOptions::from_share(0.0);
 
 /// The packs of a store, by name, and their lengths.
 fn packs(dir: &Path) -> BTreeMap<PathBuf, u64> {
@@ -209,7 +209,7 @@ async fn packs_are_left_alone_that_are_not_worth_it() {
     }
     // Two to a pack: of the second pack half dies, of the fourth all.
     store.delete_many(&cids(&[&blocks[2..3], &blocks[6..8]].concat())).await.unwrap();
-    let compacted = store.compact(CompactOptions { min_dead_share: 0.6 }).await.unwrap();
+    let compacted = store.compact(CompactOptions::from_share(0.6)).await.unwrap();
     assert_eq!((compacted.packs, compacted.moved_bytes), (1, 0));
     assert!(!pack(dir.path(), 4).exists());
     assert!(pack(dir.path(), 2).exists());
@@ -218,7 +218,7 @@ async fn packs_are_left_alone_that_are_not_worth_it() {
     assert!(!pack(dir.path(), 2).exists());
     assert!(pack(dir.path(), 1).exists() && pack(dir.path(), 3).exists());
     for min_dead_share in [-0.1, 1.1, f64::NAN] {
-        let error = store.compact(CompactOptions { min_dead_share }).await.unwrap_err();
+        let error = store.compact(CompactOptions::from_share(min_dead_share)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
     store.close().await.unwrap();
@@ -239,7 +239,7 @@ async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
     store.delete_many(&cids(&filler)).await.unwrap();
     for _ in 0..3 {
         // The first is not worth it, so its tombstones move on.
-        store.compact(CompactOptions { min_dead_share: 0.3 }).await.unwrap();
+        store.compact(CompactOptions::from_share(0.3)).await.unwrap();
         assert!(pack(dir.path(), 1).exists());
         assert_eq!(written(dir.path()).1, 112);
         store = reopen_without_index(store, dir.path()).await;
@@ -250,7 +250,7 @@ async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
     }
     // Put again, a block is not deleted by what is remembered.
     put_all(&store, &gone[..10]).await;
-    store.compact(CompactOptions { min_dead_share: 0.3 }).await.unwrap();
+    store.compact(CompactOptions::from_share(0.3)).await.unwrap();
     store = reopen_without_index(store, dir.path()).await;
     assert_holds(&store, &gone[..10]).await;
     store.compact(ALL).await.unwrap();
