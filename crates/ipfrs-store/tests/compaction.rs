@@ -40,7 +40,7 @@ fn disk_bytes(dir: &Path) -> u64 {
     packs(dir).values().sum::<u64>() + index_bytes(dir)
 }
 
-/// What the file system has allocated for the packs of a store, those that are removed and open yet among them.
+/// Returns the bytes that are allocated for packs of a store, including those that are removed and still open.
 fn allocated_bytes(dir: &Path) -> u64 {
     let named: u64 = packs(dir).keys().map(|path| fs::metadata(path).unwrap().blocks() * 512).sum();
     named + removed_and_open(dir).iter().map(|fd| fs::metadata(fd).unwrap().blocks() * 512).sum::<u64>()
@@ -151,7 +151,7 @@ async fn the_disk_has_a_removed_pack_back_when_compaction_returns_unless_somebod
     assert_eq!(store.stats().await.unwrap().disk_bytes, disk_bytes(dir.path()));
 }
 
-/// Keeps slices of blocks as the caches of a daemon do, and drops them when it is told to.
+/// Slices of blocks, kept as the caches of a daemon keep them.
 struct Slices(Mutex<Vec<Bytes>>);
 
 impl DropStale for Slices {

@@ -131,7 +131,7 @@ async fn a_collection_spares_an_upload_that_is_under_way() {
     assert_same(&gateway.content(&format!("/ipfs/{file}")).await, &content, "the upload is whole");
 }
 
-/// What the file system has allocated for removed files of the repo that this process has open.
+/// Returns the bytes that are allocated for removed files of the repo that this process has open.
 fn held_bytes(gateway: &TestGateway) -> u64 {
     let repo = gateway.repo().path();
     let fds = std::fs::read_dir("/proc/self/fd").unwrap().map(|fd| fd.unwrap().path());
@@ -142,13 +142,13 @@ fn held_bytes(gateway: &TestGateway) -> u64 {
     fds.filter(is_removed).map(|fd| std::fs::metadata(fd).unwrap().blocks() * 512).sum()
 }
 
-/// What the file system has allocated for the packs of the repo, those that are removed and open yet among them.
+/// Returns the bytes that are allocated for packs of the repo, including those that are removed and still open.
 fn allocated_bytes(gateway: &TestGateway) -> u64 {
     let packs = std::fs::read_dir(gateway.repo().path().join("packs")).unwrap();
     packs.map(|pack| pack.unwrap().metadata().unwrap().blocks() * 512).sum::<u64>() + held_bytes(gateway)
 }
 
-/// Collects garbage, and gives what was freed by its own account.
+/// Collects garbage, and returns `FreedBytes`.
 async fn freed_bytes(gateway: &TestGateway) -> u64 {
     let lines = ndjson(gateway.rpc("repo/gc?progress=true").send().await.unwrap()).await;
     lines.last().unwrap()["FreedBytes"].as_u64().unwrap()
@@ -187,7 +187,7 @@ async fn no_cache_holds_a_pack_that_gc_removed() {
         let before = allocated_bytes(&gateway);
         let freed = freed_bytes(&gateway).await;
         assert_eq!(held_bytes(&gateway), 0);
-        // What is deleted is noted in the pack first.
+        // Tombstones of the deleted blocks come first.
         assert!(freed.abs_diff(before - allocated_bytes(&gateway)) <= 16_384, "{freed} of {before}");
         assert!(freed > 13_000_000, "{freed}");
         assert_eq!(gateway.content(&format!("/ipfs/{kept}")).await, mine, "a block that was moved");

@@ -82,7 +82,7 @@ impl PackStore {
                     self.release_removed(true).await?;
                     continue;
                 }
-                // What is not worth it as a rule is only looked at because it may help.
+                // A pack that only a full disk makes worth it is tried, and is no reason to fail.
                 Choice::NoRoom(_, is_asked) if compacted.packs > 0 && !is_asked => break Ok(()),
                 Choice::NoRoom(error, _) => break Err(error),
             };

@@ -41,7 +41,7 @@ pub(super) struct Shared {
     pub(super) totals: StoredTotals,
     /// Held by the one compaction that may run.
     pub(super) compaction: tokio::sync::Mutex<()>,
-    /// What was made of blocks.
+    /// Caches of values that were made of blocks.
     pub(super) caches: Caches,
     /// For [`BlockStore::removals`](crate::BlockStore::removals).
     removals: AtomicU64,
