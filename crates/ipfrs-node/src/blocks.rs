@@ -127,11 +127,12 @@ impl Node {
     /// When the data does not match the expected content ID, is over the limit, or cannot be stored.
     pub async fn put_block(&self, block: PutBlock) -> Result<(Cid, usize)> {
         let block = if block.data.len() <= INLINE_HASH_BYTES {
-            block.into_block()?
+            block.into_block()
         } else {
             let hashed = tokio::task::spawn_blocking(move || block.into_block());
-            hashed.await.map_err(|e| Error::internal("hashing a block failed").with_source(e))??
+            hashed.await.map_err(|e| Error::internal("hashing a block failed").with_source(e))?
         };
+        let block = block.inspect_err(|_| self.inner.metrics.block_errors.refused())?;
         let stored = (*block.cid(), block.data().len());
         self.inner.served.put(block).await?;
         Ok(stored)
@@ -205,7 +206,10 @@ impl Node {
         for (index, item) in verified.into_iter().enumerate() {
             match item {
                 Ok(block) => blocks.push((index, block)),
-                Err(e) => errors.push((index, e)),
+                Err(e) => {
+                    self.inner.metrics.block_errors.refused();
+                    errors.push((index, e));
+                }
             }
         }
         if mode == PutMode::Atomic && !errors.is_empty() {

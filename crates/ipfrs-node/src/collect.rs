@@ -42,7 +42,8 @@ pub struct Collected {
     pub removed: u64,
     /// Their payload, in bytes.
     pub removed_bytes: u64,
-    /// Bytes that the disk got back, of earlier deletions too. What is being read is given back a moment later.
+    /// Bytes that the disk got back, of earlier deletions too. Files that are being read when the collection ends are not
+    /// counted: the disk gets their space back when the reads end.
     pub freed_bytes: u64,
     /// Files that should have been given back, and are damaged. They are kept with what can be read of them.
     pub damaged: Vec<DamagedPack>,
@@ -103,10 +104,6 @@ impl Node {
         let mut collected = Collected { kept, ..Collected::default() };
         self.sweep(marks, lease, &mut collected, events).await?;
         let _ = events.send(Collecting::Compacting).await;
-        if let Some(paths) = &self.inner.paths {
-            // They hold slices of what goes away.
-            paths.clear();
-        }
         let compacted = self.inner.store.compact(CompactOptions::default()).await?;
         self.inner.metrics.collections.freed(compacted.freed_bytes);
         Ok(Collected { freed_bytes: compacted.freed_bytes, damaged: compacted.damaged, ..collected })

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
@@ -10,11 +9,10 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
-use ipfrs_store::BlockStoreExt;
+use ipfrs_store::{BlockStore, BlockStoreExt, EpochCache};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
 use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async};
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 use crate::metrics::{Active, Metrics};
 use crate::{CacheConfig, ContentPath, Node};
@@ -187,8 +185,7 @@ impl Node {
     pub fn known(&self, text: &str) -> Option<Arc<PathFacts>> {
         let metrics = &self.inner.metrics;
         let now = (self.removals(), self.faults(), self.denylist_generation());
-        let found = self.inner.paths.as_ref()?.get(text, now.0);
-        // Facts of before a removal may have been remembered after it.
+        let found = self.inner.paths.as_ref()?.get(text);
         let found = found.filter(|facts| (facts.removals, facts.faults, facts.rules) == now);
         if found.is_some() {
             metrics.path_hits.inc()
@@ -202,7 +199,7 @@ impl Node {
     /// of a stored file were gone when it was read.
     pub fn remember(&self, text: &str, facts: &Arc<PathFacts>) {
         if let Some(paths) = &self.inner.paths {
-            paths.paths.insert(text.to_owned(), facts.clone());
+            paths.insert(text.to_owned(), facts.clone(), facts.removals);
         }
     }
 
@@ -306,15 +303,16 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> Stream for MeteredStream<S> {
 }
 
 /// Where paths led before, by the text that stood for them.
-#[derive(Debug)]
-pub(crate) struct PathCache {
-    paths: Cache<String, Arc<PathFacts>, ByBytes>,
-    /// The number of removals of which nothing is left here.
-    removals: AtomicU64,
+pub(crate) type PathCache = EpochCache<String, Arc<PathFacts>, ByBytes>;
+
+/// Returns an empty cache of paths, over the store that they are read from.
+pub(crate) fn path_cache(store: Arc<dyn BlockStore>, config: &CacheConfig) -> Arc<PathCache> {
+    EpochCache::new(store, config.max_entries, config.max_bytes, ByBytes)
 }
 
+/// Weighs what is known of a path by its bytes in memory.
 #[derive(Debug, Clone)]
-struct ByBytes;
+pub(crate) struct ByBytes;
 
 /// Room for a content type that is found out later, and what a front-end keeps.
 const FOUND_LATER_BYTES: usize = 512;
@@ -344,30 +342,5 @@ impl Weighter<String, Arc<PathFacts>> for ByBytes {
             ObjectKind::Symlink(_) | ObjectKind::Other => 0,
         };
         (size_of::<String>() + size_of::<ContentPath>() + size_of::<PathFacts>() + names + texts + links) as u64
-    }
-}
-
-impl PathCache {
-    pub(crate) fn new(config: &CacheConfig) -> Self {
-        let paths = Cache::with_weighter(config.max_entries, config.max_bytes, ByBytes);
-        Self { paths, removals: AtomicU64::new(0) }
-    }
-
-    /// What is known of a path. What is remembered holds slices of packs: everything is forgotten when blocks have gone
-    /// away since, so that the space of a pack that was compacted comes back.
-    fn get(&self, text: &str, removals: u64) -> Option<Arc<PathFacts>> {
-        if self.removals.swap(removals, Ordering::Relaxed) != removals {
-            self.clear();
-        }
-        self.paths.get(text)
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        self.paths.clear();
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.paths.weight()
     }
 }

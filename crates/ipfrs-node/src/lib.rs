@@ -52,8 +52,8 @@ pub use files::{FileContent, Object, ObjectKind, PathFacts};
 pub use identity::Identity;
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
 /// What an engine of an embedder's own is made with: see [`Node::over`].
-pub use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, MemoryStore, Section, Spared};
-pub use ipfrs_store::{DamagedPack, Mappings, PinMode, PutMode, Stats, StoreConfig, Stored};
+pub use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, MemoryStore, Section, Spared};
+pub use ipfrs_store::{DamagedPack, EpochCache, Mappings, PinMode, PutMode, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_tensor::{

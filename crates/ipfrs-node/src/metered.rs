@@ -8,9 +8,9 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::limits::Patience;
 use crate::metrics::Metrics;
@@ -37,8 +37,8 @@ impl Metered {
     }
 
     fn failed<T>(&self, operation: &str, result: &Result<T>) {
-        if result.is_err() {
-            self.metrics.block_errors.with_label_values(&[operation]).inc();
+        if let Err(error) = result {
+            self.metrics.block_errors.failed(operation, error);
         }
     }
 }
@@ -49,9 +49,13 @@ impl BlockStore for Metered {
         let start = Instant::now();
         let result = self.patience.wait(|| format!("block {cid}"), self.inner.get(cid)).await;
         self.failed("get", &result);
-        if matches!(result, Ok(Some(_))) {
-            self.metrics.blocks_retrieved.inc();
-            self.metrics.block_retrieval.observe(start.elapsed().as_secs_f64());
+        match result {
+            Ok(Some(_)) => {
+                self.metrics.blocks_retrieved.inc();
+                self.metrics.block_retrieval.observe(start.elapsed().as_secs_f64());
+            }
+            Ok(None) => self.metrics.block_errors.missing(1),
+            Err(_) => {}
         }
         result
     }
@@ -60,8 +64,8 @@ impl BlockStore for Metered {
         let metrics = self.metrics.clone();
         let count = move |result: &Result<(Cid, Option<Bytes>)>| match result {
             Ok((_, Some(_))) => metrics.blocks_retrieved.inc(),
-            Ok((_, None)) => {}
-            Err(_) => metrics.block_errors.with_label_values(&["get"]).inc(),
+            Ok((_, None)) => metrics.block_errors.missing(1),
+            Err(error) => metrics.block_errors.failed("get", error),
         };
         let asked = cids.len();
         self.patience.stream(self.inner.get_many(cids), asked, |_| 1).inspect(count).boxed()
@@ -77,18 +81,16 @@ impl BlockStore for Metered {
                 failed.push(Err(error));
                 failed
             });
-            let (mut retrieved, mut errors) = (0, 0);
+            let (mut retrieved, mut missing) = (0, 0);
             for index in 0..batch.len() {
                 match batch.section(index) {
                     Ok(Some(_)) => retrieved += 1,
-                    Ok(None) => {}
-                    Err(_) => errors += 1,
+                    Ok(None) => missing += 1,
+                    Err(error) => metrics.block_errors.failed("get", error),
                 }
             }
             metrics.blocks_retrieved.inc_by(retrieved);
-            if errors > 0 {
-                metrics.block_errors.with_label_values(&["get"]).inc_by(errors);
-            }
+            metrics.block_errors.missing(missing);
             batch
         };
         batches.map(counted).boxed()
@@ -145,6 +147,10 @@ impl BlockStore for Metered {
 
     fn removals(&self) -> u64 {
         self.inner.removals()
+    }
+
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.inner.watch(cache);
     }
 
     fn check(&self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     core::Collector,
@@ -22,7 +22,7 @@ pub(crate) struct Metrics {
     /// Blocks written; those that were there already are not counted.
     pub blocks_stored: IntCounter,
     /// Failed block operations, by operation.
-    pub block_errors: IntCounterVec,
+    pub block_errors: BlockErrors,
     /// Seconds from asking for one block to having its bytes in memory.
     pub block_retrieval: Histogram,
     /// Blocks per batch, by operation.
@@ -88,7 +88,7 @@ impl Metrics {
         let counts = vec![1.0, 10.0, 50.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0];
         let bytes = vec![1_024.0, 16_384.0, 65_536.0, 262_144.0, 524_288.0, 1_048_576.0, 2_097_152.0];
         let streams = r.gauges("ipfrs_streaming_operations_active", "Open streams", "direction")?;
-        let block_errors = r.counters("ipfrs_block_errors_total", "Failed block operations", "operation")?;
+        let block_errors = BlockErrors::register(&r)?;
         let batch_size = r.histograms("ipfrs_batch_operation_size", "Blocks per batch", "operation", counts)?;
         let batch_duration =
             r.histograms("ipfrs_batch_operation_duration_seconds", "Time per batch", "operation", seconds.clone())?;
@@ -96,9 +96,6 @@ impl Metrics {
         for operation in ["get", "put", "has"] {
             batch_size.with_label_values(&[operation]);
             batch_duration.with_label_values(&[operation]);
-        }
-        for operation in ["get", "put", "has", "delete"] {
-            block_errors.with_label_values(&[operation]);
         }
         let hits = r.counters("ipfrs_cache_hits_total", "Cache lookups answered", "cache")?;
         let misses = r.counters("ipfrs_cache_misses_total", "Cache lookups not answered", "cache")?;
@@ -147,6 +144,49 @@ impl Metrics {
                 "limit",
             )?),
         })
+    }
+}
+
+/// Block operations that failed, by operation and reason.
+#[derive(Debug, Clone)]
+pub(crate) struct BlockErrors(IntCounterVec);
+
+impl BlockErrors {
+    fn register(r: &Registrar<'_>) -> Result<Self> {
+        let opts = Opts::new("ipfrs_block_errors_total", "Failed block operations, by operation and reason");
+        let errors = r.add(IntCounterVec::new(opts, &["operation", "reason"]))?;
+        for operation in ["get", "put", "has", "delete", "compact"] {
+            errors.with_label_values(&[operation, "store"]);
+        }
+        for labels in [["get", "missing"], ["get", "timeout"], ["has", "timeout"], ["put", "invalid"]] {
+            errors.with_label_values(&labels);
+        }
+        Ok(Self(errors))
+    }
+
+    /// Counts an operation that failed with `error`.
+    pub(crate) fn failed(&self, operation: &str, error: &Error) {
+        let reason = match error.kind() {
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::TooLarge => "invalid",
+            // The repo is open read-only, as the operator wants it.
+            ErrorKind::Forbidden => return,
+            _ => "store",
+        };
+        self.0.with_label_values(&[operation, reason]).inc();
+    }
+
+    /// Counts a block that was to be stored and was refused before the store saw it: its bytes are not what its content ID
+    /// says, or it cannot be stored anywhere.
+    pub(crate) fn refused(&self) {
+        self.0.with_label_values(&["put", "invalid"]).inc();
+    }
+
+    /// Counts blocks that were to be read and are not in the store.
+    pub(crate) fn missing(&self, blocks: u64) {
+        if blocks > 0 {
+            self.0.with_label_values(&["get", "missing"]).inc_by(blocks);
+        }
     }
 }
 

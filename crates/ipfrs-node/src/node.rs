@@ -1,6 +1,7 @@
 //! The handle itself: what it holds, how it opens and closes.
 
 use std::fs;
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -8,15 +9,18 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_store::{BlockStore, Engine, Mappings, MemoryStore, PackOptions, PackStore, Pins, Stats, StoreConfig};
+use ipfrs_store::{
+    BlockStore, Engine, EpochCache, Mappings, MemoryStore, PackOptions, PackStore, Pins, Stats, StoreConfig,
+};
 use ipfrs_stream::{Bandwidth, NodeCache};
 use prometheus::Registry;
+use quick_cache::Weighter;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
-use crate::files::PathCache;
+use crate::files::{PathCache, path_cache};
 use crate::identity::Identity;
 use crate::keystore::Keystore;
 use crate::limits::Patience;
@@ -53,7 +57,7 @@ pub(crate) struct Inner {
     pack: Option<PackStore>,
     pub(crate) config: NodeConfig,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) paths: Option<PathCache>,
+    pub(crate) paths: Option<Arc<PathCache>>,
     /// Nodes of files on the way to their leaves.
     pub(crate) nodes: Option<Arc<NodeCache>>,
     /// What tensors files have.
@@ -197,14 +201,15 @@ impl Node {
         };
         let keeps = config.cache.enabled && !verify_on_read;
         let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
+        let paths = || path_cache(served.clone(), &config.cache);
         let inner = Inner {
             mappings,
             nodes: keeps.then(nodes),
+            paths: keeps.then(paths),
             served,
             denylists,
             store,
             pack,
-            paths: keeps.then(|| PathCache::new(&config.cache)),
             catalogues: keeps.then(|| Catalogues::new(&config.cache, metrics.cache_meter("tensor"))),
             sums: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
             verify_on_read,
@@ -322,6 +327,18 @@ impl Node {
         self.inner.served.removals()
     }
 
+    /// Returns an empty cache for what a front-end makes of content, which expects `entries` and takes entries of `weight`
+    /// together at most. Its values do not count any more once [`Self::removals`] has changed.
+    #[must_use]
+    pub fn epoch_cache<K, V, W>(&self, entries: usize, weight: u64, weighter: W) -> Arc<EpochCache<K, V, W>>
+    where
+        K: Eq + Hash + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        W: Weighter<K, V> + Clone + Send + Sync + 'static,
+    {
+        EpochCache::new(self.inner.served.clone(), entries, weight, weighter)
+    }
+
     /// The metrics of a cache that a front-end keeps, by the cache's name.
     #[must_use]
     pub fn cache_meter(&self, cache: &'static str) -> CacheMeter {
@@ -354,7 +371,7 @@ impl Node {
         metrics.cache_size.with_label_values(&["node"]).set(gauge(node_bytes));
         self.inner.dnslink.measure();
         if let Some(paths) = &self.inner.paths {
-            metrics.cache_size.with_label_values(&["path"]).set(gauge(paths.bytes()));
+            metrics.cache_size.with_label_values(&["path"]).set(gauge(paths.weight()));
         }
         Ok(stats)
     }

@@ -7,6 +7,7 @@
 
 mod batch;
 mod config;
+mod epoch_cache;
 mod mapping;
 mod memory;
 mod overlay;
@@ -16,6 +17,7 @@ mod store;
 
 pub use batch::{BlockBatch, Section};
 pub use config::{Durability, Engine, StoreConfig};
+pub use epoch_cache::{DropStale, EpochCache};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
 pub use pack::{PackOptions, PackStore};

@@ -23,15 +23,15 @@ use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use parking_lot::RwLock;
 
 pub use self::fault::Sending;
 use self::fault::{Faults, Region as Protected};
-pub(crate) use self::release::wait_for_released;
+pub(crate) use self::release::{wait_for_released, wait_until};
 
 /// The mapped files of a store: a shared table from address ranges to files. Cloning shares the table.
 #[derive(Debug, Clone, Default)]
@@ -118,6 +118,31 @@ struct View {
     protected: Protected,
     map: MmapRaw,
     file: File,
+    /// The last, so that the file is closed when no claim is left.
+    claim: Claim,
+}
+
+/// A reason why a file is still open: it is mapped, or open once more. A file that was removed keeps its space on the
+/// disk until the last claim is dropped.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claim(Arc<()>);
+
+impl Claim {
+    /// Returns a way to see whether any claim on the same file is left.
+    pub(crate) fn watch(&self) -> Claimed {
+        Claimed(Arc::downgrade(&self.0))
+    }
+}
+
+/// Tells whether any claim on a file is left.
+#[derive(Debug)]
+pub(crate) struct Claimed(Weak<()>);
+
+impl Claimed {
+    /// Whether the file is still open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 impl MappedFile {
@@ -129,13 +154,18 @@ impl MappedFile {
         let protected = unsafe { Protected::protect(map.as_ptr(), map.len(), &mappings.faults)? };
         let start = map.as_ptr().addr();
         mappings.register(start, Region { end: start + map.len(), fd: file.as_raw_fd() });
-        let view = ManuallyDrop::new(View { protected, map, file });
+        let view = ManuallyDrop::new(View { protected, map, file, claim: Claim::default() });
         Ok(Self { view, readable: AtomicU64::new(readable), mappings: mappings.clone() })
     }
 
     /// The file itself.
     pub(crate) fn file(&self) -> &File {
         &self.view.file
+    }
+
+    /// Returns the claim on the file, for another descriptor of it.
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.view.claim
     }
 
     /// Most bytes that the mapping can show.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,8 +12,9 @@ use futures::stream::{self, BoxStream};
 use ipfrs_core::{Block, Cid, Multihash, Result, identity_payload};
 use parking_lot::RwLock;
 
+use crate::epoch_cache::Caches;
 use crate::store::{self, Admission};
-use crate::{BlockStore, CompactOptions, Compacted, PutMode, Spared, Stats, Stored};
+use crate::{BlockStore, CompactOptions, Compacted, DropStale, PutMode, Spared, Stats, Stored};
 
 /// How many CIDs [`BlockStore::iterate`] copies at a time.
 const PAGE: usize = 1_000;
@@ -22,6 +23,7 @@ const PAGE: usize = 1_000;
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStore {
     contents: Arc<RwLock<Contents>>,
+    caches: Caches,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +112,10 @@ impl BlockStore for MemoryStore {
         self.contents.read().removals
     }
 
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.caches.register(cache);
+    }
+
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -127,6 +133,7 @@ impl BlockStore for MemoryStore {
 
     async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
         options.check()?;
+        self.caches.drop_stale();
         Ok(Compacted::default())
     }
 

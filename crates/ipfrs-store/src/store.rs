@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
 
-use crate::{BlockBatch, Mappings};
+use crate::{BlockBatch, DropStale, Mappings};
 
 /// The codec, from the private-use range of the multicodec table, of the records with which the pack engine notes
 /// deletions. No block may have it, so that no client can forge a deletion.
@@ -83,20 +83,30 @@ pub struct CompactOptions {
     /// Files are rewritten of which at least this share is dead: 0.25 is a quarter. At 0, all are of which anything is,
     /// from the oldest on. What is rewritten of a file needs room on the disk until the file is removed.
     pub min_dead_share: f64,
+    /// The same on a disk that is full, where no more blocks can be put. Between that and a disk of which half is free,
+    /// the share that counts is between the two.
+    pub min_dead_share_if_full: f64,
 }
 
 impl Default for CompactOptions {
     fn default() -> Self {
-        Self { min_dead_share: 0.25 }
+        Self { min_dead_share: 0.25, min_dead_share_if_full: 0.0 }
     }
 }
 
 impl CompactOptions {
+    /// Returns options with one share for all disks, full or not.
+    #[must_use]
+    pub const fn from_share(min_dead_share: f64) -> Self {
+        Self { min_dead_share, min_dead_share_if_full: min_dead_share }
+    }
+
     /// Refuses what is no share.
     pub(crate) fn check(self) -> Result<()> {
-        match self.min_dead_share {
-            share if (0.0..=1.0).contains(&share) => Ok(()),
-            share => Err(Error::invalid(format!("{share} is no share of dead bytes: give one from 0 to 1"))),
+        let is_share = |share: &f64| (0.0..=1.0).contains(share);
+        match [self.min_dead_share, self.min_dead_share_if_full].into_iter().find(|share| !is_share(share)) {
+            None => Ok(()),
+            Some(share) => Err(Error::invalid(format!("{share} is no share of dead bytes: give one from 0 to 1"))),
         }
     }
 }
@@ -108,7 +118,8 @@ pub struct Compacted {
     pub packs: u64,
     /// Bytes of them that were needed and are in other packs now, framing included.
     pub moved_bytes: u64,
-    /// How much less of the disk is taken. While slices of a removed pack are in use, the file system keeps its room.
+    /// How much less of the disk is taken when this returns, in bytes, by the file system's count. A removed pack is not
+    /// counted while slices of it are in use: the file system frees it when the last of them is dropped.
     pub freed_bytes: u64,
     /// Packs that would have been removed, but are not what the store has written. Nothing of them was removed, and the
     /// blocks that can be read still are.
@@ -238,9 +249,11 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     ///
     /// A crash in the middle costs nothing but the work. Dropping the future stops soon; what was done stays done.
     ///
+    /// Caches that [`watch`](Self::watch) drop what is stale in them, before it returns and whenever files were removed.
+    ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a share that is none; [`ErrorKind::NoSpace`] when what is needed of a file does
-    /// not fit on the disk, after those were removed of which nothing is needed; failures of the store itself. What was
+    /// not fit on the disk, after all those were removed of which it did; failures of the store itself. What was
     /// done before stays done.
     async fn compact(&self, options: CompactOptions) -> Result<Compacted>;
 
@@ -260,6 +273,10 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// long as it is the same. It changes before a [`delete_many`](Self::delete_many) that removed something returns, and
     /// when [`compact`](Self::compact) has removed a file: slices that are kept would keep its room on the disk.
     fn removals(&self) -> u64;
+
+    /// Registers a cache that holds what was made of blocks, for as long as the cache exists. [`compact`](Self::compact)
+    /// has it drop what is stale. Engines that give no slices of files may ignore it.
+    fn watch(&self, _cache: Weak<dyn DropStale>) {}
 
     /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.
     ///

@@ -5,15 +5,17 @@ use std::fs;
 use std::future::poll_fn;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::{self, HashFunction};
 use ipfrs_core::{Block, Cid, ErrorKind, Multihash, new_cid};
-use ipfrs_store::{BlockStore, BlockStoreExt, CompactOptions, Compacted, PackOptions, PackStore, RESERVED_CODEC};
+use ipfrs_store::{
+    BlockStore, BlockStoreExt, CompactOptions, Compacted, DropStale, PackOptions, PackStore, RESERVED_CODEC,
+};
 
 use crate::fixture::{
     assert_holds, assert_lacks, block, cids, index_bytes, listed, numbered, open_small, put_all, random_block,
@@ -21,7 +23,7 @@ use crate::fixture::{
 };
 use crate::layout::sections;
 
-const ALL: CompactOptions = CompactOptions { min_dead_share: 0.0 };
+const ALL: CompactOptions = CompactOptions::from_share(0.0);
 
 /// The packs of a store, by name, and their lengths.
 fn packs(dir: &Path) -> BTreeMap<PathBuf, u64> {
@@ -36,6 +38,22 @@ fn pack(dir: &Path, number: u32) -> PathBuf {
 /// What files of the store take.
 fn disk_bytes(dir: &Path) -> u64 {
     packs(dir).values().sum::<u64>() + index_bytes(dir)
+}
+
+/// Returns the bytes that are allocated for packs of a store, including those that are removed and still open.
+fn allocated_bytes(dir: &Path) -> u64 {
+    let named: u64 = packs(dir).keys().map(|path| fs::metadata(path).unwrap().blocks() * 512).sum();
+    named + removed_and_open(dir).iter().map(|fd| fs::metadata(fd).unwrap().blocks() * 512).sum::<u64>()
+}
+
+/// The descriptors of this process that are of removed files of a store.
+fn removed_and_open(dir: &Path) -> Vec<PathBuf> {
+    let fds = fs::read_dir("/proc/self/fd").unwrap().map(|fd| fd.unwrap().path());
+    let is_removed = |fd: &PathBuf| {
+        let target = fs::read_link(fd).unwrap_or_default();
+        target.starts_with(dir) && target.to_string_lossy().ends_with("(deleted)")
+    };
+    fds.filter(is_removed).collect()
 }
 
 /// Closes the store and opens it again, without its index.
@@ -79,6 +97,7 @@ async fn the_room_of_deleted_blocks_comes_back() {
     }
     store.delete_many(&cids(&gone)).await.unwrap();
     let (before, stats) = (packs(dir.path()), store.stats().await.unwrap());
+    let allocated_before = allocated_bytes(dir.path());
     let gone_bytes: u64 = gone.iter().map(|block| block.data().len() as u64).sum();
     assert!(stats.dead_bytes >= gone_bytes, "{stats:?}");
 
@@ -90,11 +109,7 @@ async fn the_room_of_deleted_blocks_comes_back() {
     let after = store.stats().await.unwrap();
     assert_eq!(after.dead_bytes, 0);
     assert_eq!(after.disk_bytes, disk_bytes(dir.path()));
-    let pack_bytes: u64 = packs(dir.path()).values().sum();
-    assert_eq!(before.values().sum::<u64>() - pack_bytes + 18 * packs(dir.path()).len() as u64, {
-        // The headers of new packs are the only bytes that were neither there before nor moved.
-        compacted.freed_bytes
-    });
+    assert_eq!(compacted.freed_bytes, allocated_before - allocated_bytes(dir.path()));
     assert!(compacted.freed_bytes >= gone_bytes);
     let (in_packs, tombstones) = written(dir.path());
     assert_eq!((sorted(in_packs), tombstones), (sorted(cids(&kept)), 0));
@@ -120,12 +135,52 @@ async fn the_disk_has_a_removed_pack_back_when_compaction_returns_unless_somebod
     let is_read = store.require(blocks[1].cid()).await.unwrap();
 
     store.delete_many(&cids(&blocks)).await.unwrap();
-    store.compact(ALL).await.unwrap();
-    let open_files = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
-    let removed =
-        open_files.filter(|path| path.starts_with(dir.path()) && path.to_string_lossy().ends_with("(deleted)"));
-    assert_eq!(removed.count(), 1);
+    let before = allocated_bytes(dir.path());
+    let compacted = store.compact(ALL).await.unwrap();
+    let [removed] = &removed_and_open(dir.path())[..] else { panic!("one pack is read") };
+    let held = fs::metadata(removed).unwrap().blocks() * 512;
+    assert!(held > 1 << 21);
+    assert_eq!(compacted.freed_bytes, before - allocated_bytes(dir.path()), "what is read is not freed");
+    assert_eq!(store.stats().await.unwrap().disk_bytes, disk_bytes(dir.path()) + held);
     assert_eq!(is_read, *blocks[1].data());
+
+    drop(is_read);
+    // It waits until removed files are closed.
+    store.compact(ALL).await.unwrap();
+    assert_eq!(removed_and_open(dir.path()), Vec::<PathBuf>::new());
+    assert_eq!(store.stats().await.unwrap().disk_bytes, disk_bytes(dir.path()));
+}
+
+/// Slices of blocks, kept as the caches of a daemon keep them.
+struct Slices(Mutex<Vec<Bytes>>);
+
+impl DropStale for Slices {
+    fn drop_stale(&self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+#[tokio::test]
+async fn compaction_has_caches_drop_slices_before_it_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = PackStore::open(dir.path(), PackOptions { pack_bytes: 1 << 22, ..PackOptions::default() }).unwrap();
+    let slices = Arc::new(Slices(Mutex::default()));
+    let watching: Weak<Slices> = Arc::downgrade(&slices);
+    store.watch(watching);
+    // Two in each pack, of which one dies: the others move.
+    let blocks: Vec<_> = (0..8).map(|_| random_block(3 << 19)).collect();
+    for block in &blocks {
+        put_all(&store, std::slice::from_ref(block)).await;
+        let slice = store.require(block.cid()).await.unwrap();
+        slices.0.lock().unwrap().push(slice);
+    }
+    let gone: Vec<_> = blocks.iter().step_by(2).cloned().collect();
+    store.delete_many(&cids(&gone)).await.unwrap();
+    let before = allocated_bytes(dir.path());
+    let compacted = store.compact(CompactOptions::default()).await.unwrap();
+    assert_eq!((compacted.packs, removed_and_open(dir.path())), (4, Vec::new()));
+    assert_eq!(compacted.freed_bytes, before - allocated_bytes(dir.path()));
+    assert!(compacted.freed_bytes > 4 * (3 << 19) - 100_000, "{compacted:?}");
 }
 
 #[tokio::test]
@@ -154,7 +209,7 @@ async fn packs_are_left_alone_that_are_not_worth_it() {
     }
     // Two to a pack: of the second pack half dies, of the fourth all.
     store.delete_many(&cids(&[&blocks[2..3], &blocks[6..8]].concat())).await.unwrap();
-    let compacted = store.compact(CompactOptions { min_dead_share: 0.6 }).await.unwrap();
+    let compacted = store.compact(CompactOptions::from_share(0.6)).await.unwrap();
     assert_eq!((compacted.packs, compacted.moved_bytes), (1, 0));
     assert!(!pack(dir.path(), 4).exists());
     assert!(pack(dir.path(), 2).exists());
@@ -163,7 +218,7 @@ async fn packs_are_left_alone_that_are_not_worth_it() {
     assert!(!pack(dir.path(), 2).exists());
     assert!(pack(dir.path(), 1).exists() && pack(dir.path(), 3).exists());
     for min_dead_share in [-0.1, 1.1, f64::NAN] {
-        let error = store.compact(CompactOptions { min_dead_share }).await.unwrap_err();
+        let error = store.compact(CompactOptions::from_share(min_dead_share)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
     store.close().await.unwrap();
@@ -184,7 +239,7 @@ async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
     store.delete_many(&cids(&filler)).await.unwrap();
     for _ in 0..3 {
         // The first is not worth it, so its tombstones move on.
-        store.compact(CompactOptions { min_dead_share: 0.3 }).await.unwrap();
+        store.compact(CompactOptions::from_share(0.3)).await.unwrap();
         assert!(pack(dir.path(), 1).exists());
         assert_eq!(written(dir.path()).1, 112);
         store = reopen_without_index(store, dir.path()).await;
@@ -195,7 +250,7 @@ async fn a_deletion_is_remembered_as_long_as_an_older_pack_holds_the_block() {
     }
     // Put again, a block is not deleted by what is remembered.
     put_all(&store, &gone[..10]).await;
-    store.compact(CompactOptions { min_dead_share: 0.3 }).await.unwrap();
+    store.compact(CompactOptions::from_share(0.3)).await.unwrap();
     store = reopen_without_index(store, dir.path()).await;
     assert_holds(&store, &gone[..10]).await;
     store.compact(ALL).await.unwrap();

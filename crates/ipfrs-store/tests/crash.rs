@@ -49,7 +49,7 @@ async fn write_for_ever(store: PackStore, mode: PutMode) {
 async fn compact_for_ever(store: PackStore) {
     loop {
         let min_dead_share = [0.0, 0.1, 0.5][rand::rng().random_range(0..3)];
-        let compacted = store.compact(CompactOptions { min_dead_share }).await.unwrap();
+        let compacted = store.compact(CompactOptions::from_share(min_dead_share)).await.unwrap();
         assert_eq!(compacted.damaged, []);
     }
 }

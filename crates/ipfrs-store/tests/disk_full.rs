@@ -7,7 +7,7 @@ use ipfrs_core::{Block, ErrorKind};
 use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, Pin, Pins, PutMode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::fixture::{assert_holds, assert_lacks, block, child_dir, cids, put_all, random_block, spawn_child};
+use crate::fixture::{self, assert_holds, assert_lacks, block, child_dir, cids, put_all, random_block, spawn_child};
 
 fn limit_files_to(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Fsize).maximum;
@@ -139,7 +139,7 @@ async fn child_that_compacts() {
     put_all(&store, &[block("there is room for this")]).await;
 
     limit_files_to(None);
-    store.compact(CompactOptions { min_dead_share: 0.0 }).await.unwrap();
+    store.compact(CompactOptions::from_share(0.0)).await.unwrap();
     assert_eq!([2, 3, 4].map(exists), [false, false, true]);
     let stats = store.stats().await.unwrap();
     assert_eq!((stats.dead_bytes, stats.blocks), (0, 41));
@@ -155,6 +155,94 @@ async fn child_that_compacts() {
 #[test]
 fn compaction_on_a_full_disk_removes_what_needs_no_room_and_loses_nothing() {
     assert_child_passes("disk_full::child_that_compacts");
+}
+
+/// Runs the test `name` as a process of its own on a disk of so many MiB, which only that process sees.
+fn assert_passes_on_small_disk(name: &str, mebibytes: u32) {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = format!("mount -t tmpfs -o size={mebibytes}m tmpfs \"$0\"");
+    let unshare = |command: &str| {
+        let mut unshare = std::process::Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c", command]).arg(dir.path());
+        unshare
+    };
+    if !unshare(&mounted).output().is_ok_and(|tried| tried.status.success()) {
+        println!("SKIPPED: no file system can be mounted here (unshare and mount of a tmpfs)");
+        return;
+    }
+    let mut child = unshare(&format!("{mounted} && exec \"$@\""));
+    child.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    let output = child.env(fixture::CHILD_DIR, dir.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("reached the end"), "{text}");
+}
+
+fn free_bytes(dir: &Path) -> u64 {
+    let status = rustix::fs::statvfs(dir).unwrap();
+    status.f_bavail * status.f_frsize
+}
+
+#[tokio::test]
+async fn child_that_frees_a_small_share_of_each_pack() {
+    let Some(dir) = child_dir() else { return };
+    let store = PackStore::open(&dir, PackOptions::default()).unwrap();
+    for every in [8, 12, 30] {
+        let (mut stored, _) = fill(&store, |_| vec![random_block(1_000_000)]).await;
+        let gone: Vec<_> = stored.iter().step_by(every).cloned().collect();
+        stored = stored.iter().enumerate().filter(|(n, _)| n % every > 0).map(|(_, block)| block.clone()).collect();
+        store.delete_many(&cids(&gone)).await.unwrap();
+        let (removed_bytes, before) = (gone.len() as u64 * 1_000_000, free_bytes(&dir));
+        let compacted = store.compact(CompactOptions::default()).await.unwrap();
+        let freed = free_bytes(&dir) - before;
+        assert!(compacted.freed_bytes > removed_bytes / 10 * 9, "every {every}: {compacted:?} of {removed_bytes}");
+        assert!(compacted.freed_bytes.abs_diff(freed) < 256 * 1024, "{compacted:?}, and {freed} by the file system");
+        // As many fit again, but for one.
+        let more = (1..gone.len()).map(|_| random_block(1_000_000)).collect::<Vec<_>>();
+        put_all(&store, &more).await;
+        stored.extend(more);
+        assert_holds(&store, &stored).await;
+        assert_lacks(&store, &gone).await;
+        store.delete_many(&cids(&stored)).await.unwrap();
+        store.compact(CompactOptions::default()).await.unwrap();
+    }
+    store.close().await.unwrap();
+    println!("reached the end");
+}
+
+#[test]
+fn full_disk_gets_back_the_small_shares_of_its_packs() {
+    assert_passes_on_small_disk("disk_full::child_that_frees_a_small_share_of_each_pack", 100);
+}
+
+#[tokio::test]
+async fn child_whose_packs_do_not_all_fit() {
+    let Some(dir) = child_dir() else { return };
+    let store = PackStore::open(&dir, PackOptions::default()).unwrap();
+    // One long pack, of which most is dead, and short ones.
+    let mut stored: Vec<_> = (0..30).map(|_| random_block(1_000_000)).collect();
+    put_all(&store, &stored).await;
+    stored.extend(fill(&store, |_| vec![random_block(1_000_000)]).await.0);
+    let is_gone = |number: usize| if number < 30 { number < 14 } else { number.is_multiple_of(3) };
+    let (gone, kept): (Vec<_>, Vec<_>) = (0..stored.len()).partition(|number| is_gone(*number));
+    let [gone, kept] = [gone, kept].map(|numbers| numbers.into_iter().map(|n| stored[n].clone()).collect::<Vec<_>>());
+    store.delete_many(&cids(&gone)).await.unwrap();
+    // Another program takes what was left for this, but for what a short pack needs.
+    let taken = free_bytes(&dir) - 14 * 1024 * 1024;
+    std::fs::write(dir.join("other"), vec![1; taken as usize]).unwrap();
+    store.compact(CompactOptions::default()).await.unwrap();
+    assert!(!dir.join("packs/00000001.car").exists(), "the short packs make room for the long one");
+    // All but what has only tombstones.
+    let stats = store.stats().await.unwrap();
+    assert!(stats.dead_bytes < 10_000, "{stats:?}");
+    assert_holds(&store, &kept).await;
+    assert_lacks(&store, &gone).await;
+    store.close().await.unwrap();
+    println!("reached the end");
+}
+
+#[test]
+fn full_disk_is_compacted_from_the_pack_that_fits() {
+    assert_passes_on_small_disk("disk_full::child_whose_packs_do_not_all_fit", 100);
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ pub(crate) fn sorted(cids: Vec<Cid>) -> Vec<Vec<u8>> {
 }
 
 /// The variable that tells a child which directory it works on. Without it, the children's tests do nothing.
-const CHILD_DIR: &str = "IPFRS_STORE_TEST_CHILD_DIR";
+pub(crate) const CHILD_DIR: &str = "IPFRS_STORE_TEST_CHILD_DIR";
 
 /// The directory that this process is to work on, when it is a child.
 pub(crate) fn child_dir() -> Option<PathBuf> {

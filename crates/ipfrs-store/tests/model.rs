@@ -70,7 +70,7 @@ async fn run(steps: Vec<Step>, cache_enabled: bool) {
             }
             Step::Flush => store.flush().await.unwrap(),
             Step::Compact(min_dead_share) => {
-                let compacted = store.compact(CompactOptions { min_dead_share }).await.unwrap();
+                let compacted = store.compact(CompactOptions::from_share(min_dead_share)).await.unwrap();
                 assert_eq!(compacted.damaged, []);
                 if min_dead_share == 0.0 {
                     assert_eq!(store.stats().await.unwrap().dead_bytes, 0);

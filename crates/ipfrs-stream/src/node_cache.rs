@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ipfrs_core::{Cid, codec};
-use ipfrs_store::{BlockStore, Mappings};
+use ipfrs_store::{BlockStore, EpochCache, Mappings};
 use ipfrs_unixfs::{Child, FileNode};
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 /// What an entry takes besides its links: its key, and what the cache keeps around it.
 const ENTRY_BYTES: usize = 512;
@@ -22,8 +21,7 @@ const ORDINARY_BYTES: u64 = 32 * 1024;
 /// What is kept is what the store would give: once a block has gone away, nothing counts that was read before
 /// ([`BlockStore::removals`]).
 pub struct NodeCache {
-    nodes: Cache<Cid, Kept, ByLinks>,
-    store: Arc<dyn BlockStore>,
+    nodes: Arc<EpochCache<Cid, Arc<FileNode>, ByLinks>>,
     mappings: Option<Mappings>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -37,18 +35,11 @@ pub(crate) struct Moment {
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
-    node: Arc<FileNode>,
-    /// [`BlockStore::removals`] before its block was read.
-    removals: u64,
-}
-
-#[derive(Debug, Clone)]
 struct ByLinks;
 
-impl Weighter<Cid, Kept> for ByLinks {
-    fn weight(&self, _: &Cid, kept: &Kept) -> u64 {
-        (ENTRY_BYTES + kept.node.children.capacity() * size_of::<Child>()) as u64
+impl Weighter<Cid, Arc<FileNode>> for ByLinks {
+    fn weight(&self, _: &Cid, node: &Arc<FileNode>) -> u64 {
+        (ENTRY_BYTES + node.children.capacity() * size_of::<Child>()) as u64
     }
 }
 
@@ -57,8 +48,8 @@ impl NodeCache {
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, bytes: u64) -> Self {
         let mappings = store.mappings();
-        let nodes = Cache::with_weighter((bytes / ORDINARY_BYTES) as usize, bytes, ByLinks);
-        Self { nodes, store, mappings, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        let nodes = EpochCache::new(store, (bytes / ORDINARY_BYTES) as usize, bytes, ByLinks);
+        Self { nodes, mappings, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 
     /// How often a node was known, how often one had to be decoded, and the bytes that are taken, about.
@@ -69,7 +60,7 @@ impl NodeCache {
 
     /// The present, to be asked for before a block is.
     pub(crate) fn now(&self) -> Moment {
-        Moment { removals: self.store.removals(), faults: self.mappings.as_ref().map_or(0, Mappings::faults) }
+        Moment { removals: self.nodes.removals(), faults: self.mappings.as_ref().map_or(0, Mappings::faults) }
     }
 
     /// The node with this content ID, where it is known. (That it is not says nothing yet: most blocks are leaves.)
@@ -77,9 +68,9 @@ impl NodeCache {
         if cid.codec() != codec::DAG_PB {
             return None;
         }
-        let known = self.nodes.get(cid).filter(|kept| kept.removals == self.store.removals())?;
+        let known = self.nodes.get(cid)?;
         self.hits.fetch_add(1, Ordering::Relaxed);
-        Some(known.node)
+        Some(known)
     }
 
     /// Remembers a node with links whose block was asked for at `asked` or later. One that holds content itself is left out: it
@@ -89,7 +80,7 @@ impl NodeCache {
         // What was decoded may have been zeros.
         let is_sound = asked.faults == self.now().faults;
         if is_sound && node.inline.is_empty() {
-            self.nodes.insert(cid, Kept { node: Arc::new(node), removals: asked.removals });
+            self.nodes.insert(cid, Arc::new(node), asked.removals);
         }
     }
 }

@@ -1,8 +1,14 @@
 //! `repo/gc`, `repo/verify`, `repo/stat`, `repo/version`, `block/rm`.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+
 use bytes::Bytes;
 use futures::SinkExt;
 use futures::channel::mpsc;
+use http::Method;
+use http::header::{ACCEPT_ENCODING, RANGE};
+use ipfrs_node::{Dtype, safetensors_head};
 use serde_json::json;
 
 use crate::content::{self, assert_same};
@@ -125,6 +131,88 @@ async fn a_collection_spares_an_upload_that_is_under_way() {
     assert_same(&gateway.content(&format!("/ipfs/{file}")).await, &content, "the upload is whole");
 }
 
+/// Returns the bytes that are allocated for removed files of the repo that this process has open.
+fn held_bytes(gateway: &TestGateway) -> u64 {
+    let repo = gateway.repo().path();
+    let fds = std::fs::read_dir("/proc/self/fd").unwrap().map(|fd| fd.unwrap().path());
+    let is_removed = |fd: &std::path::PathBuf| {
+        let target = std::fs::read_link(fd).unwrap_or_default();
+        target.starts_with(repo) && target.to_string_lossy().ends_with("(deleted)")
+    };
+    fds.filter(is_removed).map(|fd| std::fs::metadata(fd).unwrap().blocks() * 512).sum()
+}
+
+/// Returns the bytes that are allocated for packs of the repo, including those that are removed and still open.
+fn allocated_bytes(gateway: &TestGateway) -> u64 {
+    let packs = std::fs::read_dir(gateway.repo().path().join("packs")).unwrap();
+    packs.map(|pack| pack.unwrap().metadata().unwrap().blocks() * 512).sum::<u64>() + held_bytes(gateway)
+}
+
+/// Collects garbage, and returns `FreedBytes`.
+async fn freed_bytes(gateway: &TestGateway) -> u64 {
+    let lines = ndjson(gateway.rpc("repo/gc?progress=true").send().await.unwrap()).await;
+    lines.last().unwrap()["FreedBytes"].as_u64().unwrap()
+}
+
+/// Has the gateway keep what it can of some content: paths, nodes, responses as they are and compressed, tensors.
+async fn fill_caches(gateway: &TestGateway, tree: &str) {
+    let tensors = safetensors_head([("a", Dtype::U8, &[4][..])], &BTreeMap::new()).unwrap();
+    let tensors = gateway.add("pin=false", [tensors.as_slice(), b"abcd"].concat()).await;
+    for _ in 0..3 {
+        gateway.rpc_json(&format!("ls?arg={tree}")).await;
+        for path in [format!("{tree}/small.txt"), format!("{tree}/large"), format!("{tree}/"), tree.to_owned()] {
+            for coding in ["identity", "gzip"] {
+                let request = gateway.request(Method::GET, &format!("/ipfs/{path}")).header(ACCEPT_ENCODING, coding);
+                request.send().await.unwrap().bytes().await.unwrap();
+            }
+        }
+        let part = gateway.request(Method::GET, &format!("/ipfs/{tree}/large")).header(RANGE, "bytes=100-200000");
+        part.send().await.unwrap().bytes().await.unwrap();
+        assert_eq!(gateway.get(&format!("/v1/tensor/{tensors}/info")).await.status(), 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_cache_holds_a_pack_that_gc_removed() {
+    let gateway = TestGateway::start().await;
+    let line = |number| format!("line {number} of a large text\n");
+    let (small, large) = ("text ".repeat(400), (0..500_000).map(line).collect::<String>());
+    for round in 0..2 {
+        let (mine, files) = (format!("{small}{round}"), [("d/small.txt", &*small), ("d/large", &*large)]);
+        let tree = gateway.add_tree("pin=false", &files).await;
+        let kept = gateway.add("", mine.clone()).await;
+        fill_caches(&gateway, &tree).await;
+        gateway.content(&format!("/ipfs/{kept}")).await;
+
+        let before = allocated_bytes(&gateway);
+        let freed = freed_bytes(&gateway).await;
+        assert_eq!(held_bytes(&gateway), 0);
+        // Tombstones of the deleted blocks come first.
+        assert!(freed.abs_diff(before - allocated_bytes(&gateway)) <= 16_384, "{freed} of {before}");
+        assert!(freed > 13_000_000, "{freed}");
+        assert_eq!(gateway.content(&format!("/ipfs/{kept}")).await, mine, "a block that was moved");
+        assert_eq!(gateway.get(&format!("/ipfs/{tree}/small.txt")).await.status(), 404);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_counts_a_pack_as_freed_when_no_client_reads_it() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("pin=false", content::bytes(64 << 20)).await;
+    let mut reader = Wire::connect(&gateway).await;
+    reader.send(&format!("GET /ipfs/{file} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+    reader.take(1_000).await;
+    let before = allocated_bytes(&gateway);
+    let freed = freed_bytes(&gateway).await;
+    assert!(held_bytes(&gateway) >= 64 << 20, "the client reads it");
+    assert!(freed <= before.saturating_sub(allocated_bytes(&gateway)) + 16_384, "{freed} of {before}");
+
+    drop(reader);
+    while held_bytes(&gateway) > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_of_a_collection_ends_with_a_summary() {
     let gateway = TestGateway::start().await;
@@ -197,7 +285,7 @@ async fn a_collection_whose_lines_nobody_reads_does_not_keep_others_from_collect
     .await;
     for half in 0..2 {
         let blocks: Vec<_> = (0..BLOCKS / 2).map(|n| json!({"data": format!("{half}{n:07}")})).collect();
-        let answer = gateway.request(http::Method::POST, "/v1/block/batch/put").json(&json!({"blocks": blocks}));
+        let answer = gateway.request(Method::POST, "/v1/block/batch/put").json(&json!({"blocks": blocks}));
         assert_eq!(answer.send().await.unwrap().status(), 200);
     }
     // Nine megabytes of lines: more than sockets hold.

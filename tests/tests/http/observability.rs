@@ -246,6 +246,32 @@ async fn every_documented_family_is_there_and_moves_when_it_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn block_errors_tell_whose_fault_they_are() {
+    let gateway = TestGateway::start().await;
+    let errors = async |operation: &str, reason: &str| {
+        let sample = format!("ipfrs_block_errors_total{{operation=\"{operation}\",reason=\"{reason}\"}}");
+        gateway.metric(&sample).await
+    };
+    assert_eq!((errors("get", "missing").await, errors("put", "invalid").await), (0, 0));
+    let absent = raw_cid(b"absent");
+    assert_eq!(gateway.get(&format!("/ipfs/{absent}?format=raw")).await.status(), 404);
+    assert_eq!(errors("get", "missing").await, 1);
+    gateway.v1("block/batch/get", &json!({"cids": [absent, raw_cid(b"absent too")]})).await;
+    assert_eq!(errors("get", "missing").await, 3);
+
+    let mut put = json!([{"data": STANDARD.encode("x"), "cid": raw_cid(b"another")}]);
+    gateway.v1("block/batch/put", &json!({"blocks": put})).await;
+    assert_eq!(errors("put", "invalid").await, 1);
+    gateway.rpc("block/put?cid-codec=0x300001").body("x").send().await.unwrap();
+    assert_eq!(errors("put", "invalid").await, 2);
+    put[0]["cid"] = json!(raw_cid(b"x"));
+    gateway.v1_json("block/batch/put", &json!({"blocks": put})).await;
+    gateway.content(&format!("/ipfs/{}?format=raw", raw_cid(b"x"))).await;
+    let all = samples(&gateway).await;
+    assert_eq!(sum(&all, "ipfrs_block_errors_total"), 5.0, "no failure of the store among them");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bytes_are_counted_once_and_exactly() {
     let gateway = TestGateway::start().await;
     for (size, options) in [(10, ""), (600_000, ""), (600_000, "raw-leaves=true")] {

@@ -1,14 +1,16 @@
 //! A store of which blocks may be long in coming, as on a disk that hangs.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use ipfrs_core::{Block, Cid, Multihash, Result, parse_cid};
-use ipfrs_node::{BlockStore, CompactOptions, Compacted, Mappings, MemoryStore, PutMode, Spared, Stats, Stored};
+use ipfrs_node::{
+    BlockStore, CompactOptions, Compacted, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, Stored,
+};
 use tokio::sync::watch;
 
 /// Keeps blocks in memory, and gives those that are withheld once they are withheld no more.
@@ -106,6 +108,10 @@ impl BlockStore for Withholding {
 
     fn removals(&self) -> u64 {
         self.inside.removals()
+    }
+
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.inside.watch(cache);
     }
 
     fn check(&self) -> Result<()> {

@@ -11,9 +11,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 use http::HeaderValue;
-use ipfrs_node::{CacheMeter, Node};
+use ipfrs_node::{CacheMeter, EpochCache, Node};
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 use crate::body::Sized;
 
@@ -36,11 +35,10 @@ const ONE_SHARD_ENTRIES: usize = 32;
 /// media type makes no other bytes.
 #[derive(Debug)]
 pub(super) struct CompressedBodies {
-    cache: Cache<HeaderValue, Arc<CompressedBody>, ByBytes>,
+    cache: Arc<EpochCache<HeaderValue, Arc<CompressedBody>, ByBytes>>,
     max_bytes: u64,
     /// Bytes of bodies that are on their way here.
     gathered: AtomicU64,
-    node: Node,
     meter: CacheMeter,
 }
 
@@ -50,8 +48,6 @@ pub(super) struct CompressedBody {
     pieces: Vec<Bytes>,
     /// Its length.
     pub(super) length: u64,
-    /// [`Node::removals`] before anything of its source was read.
-    removals: u64,
 }
 
 impl CompressedBody {
@@ -79,17 +75,16 @@ impl CompressedBodies {
     /// With room for so many bytes.
     pub(super) fn new(node: &Node, max_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
-            cache: Cache::with_weighter(ONE_SHARD_ENTRIES, max_bytes, ByBytes),
+            cache: node.epoch_cache(ONE_SHARD_ENTRIES, max_bytes, ByBytes),
             max_bytes,
             gathered: AtomicU64::new(0),
-            node: node.clone(),
             meter: node.cache_meter("compressed"),
         })
     }
 
     /// The body that `tag` names, where it is here and all of its source still is.
     pub(super) fn get(&self, tag: &HeaderValue) -> Option<Arc<CompressedBody>> {
-        let found = self.cache.get(tag).filter(|body| body.removals == self.node.removals())?;
+        let found = self.cache.get(tag)?;
         self.meter.hits.inc();
         Some(found)
     }
@@ -133,12 +128,9 @@ impl Gathering {
     /// Keeps the body: this was all of it.
     pub(super) fn end(mut self) {
         let bodies = self.bodies.clone();
-        if self.removals != bodies.node.removals() {
-            return;
-        }
         let pieces = std::mem::take(&mut self.pieces);
-        let body = CompressedBody { pieces, length: self.length, removals: self.removals };
-        bodies.cache.insert(self.tag.clone(), Arc::new(body));
+        let body = CompressedBody { pieces, length: self.length };
+        bodies.cache.insert(self.tag.clone(), Arc::new(body), self.removals);
         bodies.meter.bytes.set(i64::try_from(bodies.cache.weight()).unwrap_or(i64::MAX));
     }
 }

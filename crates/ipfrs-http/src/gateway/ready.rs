@@ -1,8 +1,8 @@
 //! Answers that are ready to send: small files that were asked for before, without conditions.
 //!
 //! For a file of a kilobyte, reading the path, asking the store and making the headers cost more than sending it. What
-//! came of that is kept, and given again while no block has gone away from the store. Bodies are slices of mapped
-//! packs: what is kept of them is a reference.
+//! came of that is kept, and given again while no block was removed from the store. Bodies are slices of mapped packs:
+//! what is kept of them is a reference, which is dropped when a pack is removed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,9 +16,8 @@ use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as HttpBody;
-use ipfrs_node::{CacheMeter, Node};
+use ipfrs_node::{CacheMeter, EpochCache, Node};
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 use super::request::{SERVICE_WORKER, format_by_accept};
 use super::written::Head;
@@ -44,7 +43,7 @@ const ENTRY_BYTES: u64 = 1_536;
 /// The kept answers, by the content path as clients write it: the same on every host that serves it.
 #[derive(Debug)]
 pub(crate) struct ReadyAnswers {
-    cache: Option<Cache<String, Arc<Ready>, ByText>>,
+    cache: Option<Arc<EpochCache<String, Arc<Ready>, ByText>>>,
     meter: CacheMeter,
     family: Arc<Family>,
     started: Instant,
@@ -58,8 +57,6 @@ struct Ready {
     body: Bytes,
     /// Whether clients may get it compressed. What was compressed before is given from here.
     varies: bool,
-    /// [`Node::removals`] before the file was read.
-    removals: u64,
     /// When it was last made, in seconds since the start.
     made: AtomicU64,
 }
@@ -118,7 +115,7 @@ impl Weighter<String, Arc<Ready>> for ByText {
 impl ReadyAnswers {
     pub(crate) fn new(node: &Node, metrics: &HttpMetrics) -> Self {
         let config = &node.config().cache;
-        let cache = || Cache::with_weighter(config.max_entries, config.max_bytes, ByText);
+        let cache = || node.epoch_cache(config.max_entries, config.max_bytes, ByText);
         Self {
             cache: (config.enabled && !node.verifies_reads()).then(cache),
             meter: node.cache_meter("answer"),
@@ -145,7 +142,7 @@ impl ReadyAnswers {
         // One request goes the long way, and makes the answer anew; those beside it are answered from here.
         let renews = || ready.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let is_stale = age >= COLD_AFTER_SECONDS || (age >= RENEW_AFTER_SECONDS && renews());
-        if is_stale || ready.removals != state.node.removals() {
+        if is_stale {
             self.meter.misses.inc();
             return None;
         }
@@ -179,8 +176,7 @@ impl ReadyAnswers {
         let ready = self.cache.as_ref()?.get(path)?;
         let start = Instant::now();
         let age = (start - self.started).as_secs().saturating_sub(ready.made.load(Ordering::Relaxed));
-        let is_fresh = age < RENEW_AFTER_SECONDS && ready.removals == state.node.removals();
-        if !is_fresh || (ready.varies && !plain.leaves) {
+        if age >= RENEW_AFTER_SECONDS || (ready.varies && !plain.leaves) {
             return None;
         }
         let kept = ready.head.as_ref()?;
@@ -222,8 +218,8 @@ impl ReadyAnswers {
         cors::add(&mut headers);
         let varies = compression.varies(&mut headers, body.len() as u64);
         let head = (!body.is_empty()).then(|| Head::of(&headers, body.len()));
-        let ready = Ready { headers, head, body, varies, removals, made };
-        cache.insert(path.to_owned(), Arc::new(ready));
+        let ready = Ready { headers, head, body, varies, made };
+        cache.insert(path.to_owned(), Arc::new(ready), removals);
         self.meter.bytes.set(i64::try_from(cache.weight()).unwrap_or(i64::MAX));
     }
 }

@@ -1,13 +1,15 @@
 //! The store without what is blocked.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, Result};
-use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
+use ipfrs_store::{
+    BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, Mappings, PutMode, Spared, Stats, Stored,
+};
 
 use super::Denylists;
 
@@ -104,6 +106,10 @@ impl BlockStore for Guarded {
     fn removals(&self) -> u64 {
         // Both only grow, so that their sum changes whenever one of them does.
         self.store.removals().wrapping_add(self.denylists.generation())
+    }
+
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.store.watch(cache);
     }
 
     fn check(&self) -> Result<()> {

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -20,8 +21,8 @@ const SMALL_BYTES: u64 = if cfg!(test) { 4 * 1024 } else { 1024 * 1024 };
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue { waiting: VecDeque::new(), is_served: false });
 
-/// Told when nothing is left to be released.
-static EMPTY: Condvar = Condvar::new();
+/// Notified when a file was released.
+static RELEASED: Condvar = Condvar::new();
 
 struct Queue {
     waiting: VecDeque<View>,
@@ -31,7 +32,12 @@ struct Queue {
 
 /// Unmaps and closes a file; elsewhere, if that may take long.
 pub(super) fn release(view: View) {
-    if removed_bytes(&view.file).is_none_or(|bytes| bytes <= SMALL_BYTES) {
+    let Some(bytes) = removed_bytes(&view.file) else { return };
+    if bytes <= SMALL_BYTES {
+        drop(view);
+        // Under the lock, so that no waiter misses it between its check and its wait.
+        let _queue = QUEUE.lock();
+        RELEASED.notify_all();
         return;
     }
     let mut queue = QUEUE.lock();
@@ -45,6 +51,8 @@ pub(super) fn release(view: View) {
             let waiting = std::mem::take(&mut queue.waiting);
             drop(queue);
             drop(waiting);
+            let _queue = QUEUE.lock();
+            RELEASED.notify_all();
         }
     }
 }
@@ -53,8 +61,15 @@ pub(super) fn release(view: View) {
 pub(crate) fn wait_for_released() {
     let mut queue = QUEUE.lock();
     while queue.is_served {
-        EMPTY.wait(&mut queue);
+        RELEASED.wait(&mut queue);
     }
+}
+
+/// Waits until `is_released`, which is asked again whenever a file was released, but no longer than `longest`.
+pub(crate) fn wait_until(is_released: impl Fn() -> bool, longest: Duration) {
+    let deadline = Instant::now() + longest;
+    let mut queue = QUEUE.lock();
+    while !is_released() && !RELEASED.wait_until(&mut queue, deadline).timed_out() {}
 }
 
 fn release_all() {
@@ -62,11 +77,13 @@ fn release_all() {
         let mut queue = QUEUE.lock();
         let Some(view) = queue.waiting.pop_front() else {
             queue.is_served = false;
-            EMPTY.notify_all();
+            RELEASED.notify_all();
             return;
         };
         drop(queue);
         drop(view);
+        let _queue = QUEUE.lock();
+        RELEASED.notify_all();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Giving back the room of dead blocks: what is needed of a pack is written again at the end of the newest, and the pack
 //! is removed. `docs/DESIGN.md` says why a crash at any point in between costs nothing.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::file::Pack;
 use super::group::Copied;
 use super::record::{CAR_HEADER, Key, Location, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner};
-use super::shared::Shared;
+use super::shared::{DiskUse, Shared};
 use crate::mapping::wait_for_released;
 use crate::{CompactOptions, Compacted, DamagedPack, RESERVED_CODEC};
 
@@ -28,11 +29,28 @@ pub(super) struct Needed {
 enum Outcome {
     Removed {
         moved_bytes: u64,
-        freed_bytes: u64,
+        pack_bytes: u64,
     },
     /// Nothing: it was removed by a compaction that was dropped while it waited for that.
     Gone,
     Damaged(DamagedPack),
+}
+
+/// A pack that is worth being compacted.
+struct Candidate {
+    pack: Arc<Pack>,
+    /// The part of it that is dead.
+    share: f64,
+    /// Bytes that are to be moved.
+    live_bytes: u64,
+}
+
+/// The pack that comes next.
+enum Choice {
+    Next(Arc<Pack>),
+    Done,
+    /// There is no room for any that is left, and whether one of them is worth it on a disk that is not full.
+    NoRoom(Error, bool),
 }
 
 /// What comes next in a pack.
@@ -51,17 +69,29 @@ impl PackStore {
         let mut compacted = Compacted::default();
         // What is moved goes to packs that are begun from now on: those are not looked at.
         let mut untried: BTreeSet<u32> = self.shared.packs().iter().map(|pack| pack.number()).collect();
-        loop {
-            let (left, share) = (untried.clone(), options.min_dead_share);
-            let chosen = self.blocking(move |shared| Ok(choose(shared, share, &left))).await?;
-            let Some(pack) = chosen else { break };
+        let before = self.release_removed(false).await?;
+        let mut has_waited = false;
+        let outcome = loop {
+            let left = untried.clone();
+            let pack = match self.blocking(move |shared| Ok(choose(shared, options, &left))).await? {
+                Choice::Next(pack) => pack,
+                Choice::Done => break Ok(()),
+                // Reads that are about to end may hold the room that is missing.
+                Choice::NoRoom(..) if !has_waited => {
+                    has_waited = true;
+                    self.release_removed(true).await?;
+                    continue;
+                }
+                // A pack that only a full disk makes worth it is tried, and is no reason to fail.
+                Choice::NoRoom(_, is_asked) if compacted.packs > 0 && !is_asked => break Ok(()),
+                Choice::NoRoom(error, _) => break Err(error),
+            };
             untried.remove(&pack.number());
             match self.compact_pack(&pack).await {
-                Ok(Outcome::Removed { moved_bytes, freed_bytes }) => {
-                    tracing::info!(pack = %pack.path().display(), moved_bytes, freed_bytes, "compacted and removed");
+                Ok(Outcome::Removed { moved_bytes, pack_bytes }) => {
+                    tracing::info!(pack = %pack.path().display(), moved_bytes, pack_bytes, "compacted and removed");
                     compacted.packs += 1;
                     compacted.moved_bytes += moved_bytes;
-                    compacted.freed_bytes += freed_bytes;
                 }
                 Ok(Outcome::Gone) => {}
                 Ok(Outcome::Damaged(damaged)) => {
@@ -71,26 +101,34 @@ impl PackStore {
                     );
                     compacted.damaged.push(damaged);
                 }
-                Err(error) => {
-                    let Compacted { packs, freed_bytes, .. } = compacted;
-                    let path = pack.path().display();
-                    return Err(Error::new(
-                        error.kind(),
-                        format!(
-                            "compaction stopped at {path} ({packs} packs removed, {freed_bytes} bytes freed): {error}"
-                        ),
-                    ));
-                }
+                Err(error) => break Err(Error::new(error.kind(), format!("{}: {error}", pack.path().display()))),
             }
             // The next one may need the room of this one.
             drop(pack);
-            let waited = |_: &Shared| {
-                wait_for_released();
-                Ok(())
-            };
-            self.blocking(waited).await?;
-        }
-        Ok(compacted)
+            self.release_removed(false).await?;
+        };
+        compacted.freed_bytes = self.release_removed(true).await?.freed_since(before);
+        let Compacted { packs, freed_bytes, .. } = compacted;
+        outcome.map(|()| compacted).map_err(|error| {
+            Error::new(
+                error.kind(),
+                format!("compaction stopped ({packs} packs removed, {freed_bytes} bytes freed): {error}"),
+            )
+        })
+    }
+
+    /// Has the disk get back the space of removed packs: caches drop the slices that they hold, and files are closed.
+    /// Waits a moment for reads as well where this `is_last`. Returns what packs take then.
+    async fn release_removed(&self, is_last: bool) -> Result<DiskUse> {
+        let release = move |shared: &Shared| {
+            shared.caches.drop_stale();
+            wait_for_released();
+            if is_last {
+                shared.wait_for_removed();
+            }
+            Ok(shared.disk_use())
+        };
+        self.blocking(release).await
     }
 
     async fn compact_pack(&self, pack: &Arc<Pack>) -> Result<Outcome> {
@@ -123,7 +161,7 @@ impl PackStore {
             }
         }
         match self.queue.retire(&self.shared, number).await? {
-            Some(len) => Ok(Outcome::Removed { moved_bytes, freed_bytes: len.saturating_sub(moved_bytes) }),
+            Some(pack_bytes) => Ok(Outcome::Removed { moved_bytes, pack_bytes }),
             None => Ok(damaged(pack, 0, "the index names blocks in it where it has none".to_owned())),
         }
     }
@@ -133,11 +171,12 @@ fn damaged(pack: &Pack, offset: u64, reason: String) -> Outcome {
     Outcome::Damaged(DamagedPack { path: pack.path().to_owned(), offset, reason })
 }
 
-/// The pack among `untried` with which to go on: one in which nothing is alive, since that costs no room, then the one
-/// with the largest dead share. When all are to be compacted, the oldest for which there is room, so that no tombstone is
-/// carried to where it is not looked at. Asks the disk for its room.
-fn choose(shared: &Shared, min_dead_share: f64, untried: &BTreeSet<u32>) -> Option<Arc<Pack>> {
-    let packs = shared.dead();
+/// Returns the pack among `untried` with which to go on: one in which nothing is alive, since that costs no room, then
+/// the one with the largest dead share, which gives the most for the room that it needs, among those for which there is
+/// room. When all are to be compacted, the oldest for which there is room, so that no tombstone is carried to where it is
+/// not looked at. Asks the disk for its room.
+fn choose(shared: &Shared, options: CompactOptions, untried: &BTreeSet<u32>) -> Choice {
+    let (packs, least) = (shared.dead(), shared.dead_share_worth(options));
     let newest = packs.last().map(|(pack, _)| pack.number());
     let worth = |(pack, dead): (Arc<Pack>, u64)| {
         let bytes = u64::from(pack.end()).saturating_sub(CAR_HEADER.len() as u64);
@@ -148,18 +187,31 @@ fn choose(shared: &Shared, min_dead_share: f64, untried: &BTreeSet<u32>) -> Opti
             _ if dead == 0 => return None,
             _ => dead as f64 / bytes as f64,
         };
-        (share >= min_dead_share && untried.contains(&pack.number())).then_some((pack, share))
+        let live_bytes = pack.known().live_bytes;
+        (share >= least && untried.contains(&pack.number())).then_some(Candidate { pack, share, live_bytes })
     };
-    let is_late = |pack: &Pack| match pack.known().live_bytes {
-        0 => false,
-        live => min_dead_share > 0.0 || shared.check_room_to_compact(live).is_err(),
+    let by_age = options.min_dead_share <= 0.0;
+    let order = |a: &Candidate, b: &Candidate| {
+        let by_share = if by_age { Ordering::Equal } else { b.share.total_cmp(&a.share) };
+        let by_size = if by_age { Ordering::Equal } else { a.live_bytes.cmp(&b.live_bytes) };
+        let is_late = |of: &Candidate| of.live_bytes > 0 && !by_age;
+        is_late(a).cmp(&is_late(b)).then(by_share).then(by_size).then(a.pack.number().cmp(&b.pack.number()))
     };
-    let candidates = packs.into_iter().filter_map(worth).map(|(pack, share)| (is_late(&pack), pack, share));
-    let first = candidates.min_by(|(a_late, a, a_share), (b_late, b, b_share)| {
-        let by_share = if min_dead_share > 0.0 { b_share.total_cmp(a_share) } else { std::cmp::Ordering::Equal };
-        a_late.cmp(b_late).then(by_share).then(a.number().cmp(&b.number()))
-    });
-    first.map(|(_, pack, _)| pack)
+    let mut candidates: Vec<_> = packs.into_iter().filter_map(worth).collect();
+    candidates.sort_unstable_by(order);
+    let mut no_room = Choice::Done;
+    for candidate in candidates {
+        match shared.check_room_to_compact(candidate.live_bytes) {
+            Err(error) if candidate.live_bytes > 0 => {
+                let is_asked = candidate.share >= options.min_dead_share;
+                if matches!(&no_room, Choice::Done | Choice::NoRoom(_, false)) {
+                    no_room = Choice::NoRoom(error, is_asked);
+                }
+            }
+            _ => return Choice::Next(candidate.pack),
+        }
+    }
+    no_room
 }
 
 /// Reads and verifies the next part of a pack, and asks the index what of it is needed; waits for the disk.

@@ -162,7 +162,7 @@ async fn crashes_of_a_life(dir: &Path) -> Vec<(Files, Arc<Expected>)> {
         watched.delete((round * 6..round * 6 + 20).step_by(5)).await;
         watched.flush().await;
         if round % 5 == 4 {
-            watched.store.compact(CompactOptions { min_dead_share: 0.0 }).await.unwrap();
+            watched.store.compact(CompactOptions::from_share(0.0)).await.unwrap();
             watched.flush().await;
         }
     }

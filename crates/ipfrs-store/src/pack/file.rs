@@ -15,10 +15,13 @@ use super::instants;
 use super::lock::{cannot, sync_directory};
 use super::record::CAR_HEADER;
 use crate::Mappings;
-use crate::mapping::{FileSlice, MappedFile};
+use crate::mapping::{Claim, FileSlice, MappedFile};
 
 /// Most buffers that one `pwritev` takes (`IOV_MAX` on Linux).
 const MAX_SLICES: usize = 1_024;
+
+/// Unit of `st_blocks`, whatever the block size of the file system (POSIX `stat` on Linux).
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// An open pack. It ends where its last complete section ends: the file is never longer than what was written, so that
 /// a copy of it is a valid CAR at any time.
@@ -124,6 +127,17 @@ impl Pack {
     /// The file.
     pub(super) fn file(&self) -> &File {
         self.map.file()
+    }
+
+    /// Returns the claim on the file, for another descriptor of it.
+    pub(super) fn claim(&self) -> &Claim {
+        self.map.claim()
+    }
+
+    /// Returns how much of the disk the file takes, in bytes; nothing where the file system does not tell.
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        let allocated = |status: rustix::fs::Stat| u64::try_from(status.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES;
+        rustix::fs::fstat(self.file()).map_or(0, allocated)
     }
 
     /// Bytes written and published.

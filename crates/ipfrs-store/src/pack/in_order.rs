@@ -13,16 +13,18 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ipfrs_core::{Error, Result};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::io::{Errno, retry_on_intr};
 use tokio::sync::oneshot;
 
 use super::PackStore;
 use super::record::Location;
 use super::shared::Shared;
+use crate::mapping::Claim;
 
 /// Bytes that are brought into memory ahead of who takes them; so many that lie side by side are a long read.
 pub(super) const AHEAD_BYTES: usize = 2 * 1024 * 1024;
@@ -33,6 +35,9 @@ const GAP_BYTES: u64 = 64 * 1024;
 /// Long reads that are under way at the same time. Two keep a disk busy, as each has the kernel read ahead; more of them would
 /// only keep the runtime's workers from their cores.
 const MAX_RUNNING: usize = 4;
+
+/// How long a thread waits for another long read before it ends.
+const THREAD_IDLE: Duration = Duration::from_secs(10);
 
 /// Most readings that are remembered, each with an open file.
 const MAX_READINGS: usize = 64;
@@ -83,17 +88,22 @@ struct Reading {
     /// What was read last.
     last: Run,
     file: File,
+    /// Tells compactions that the file is open.
+    _claim: Claim,
     used: Instant,
 }
 
 /// A long read that waits for its turn.
 type Job = Box<dyn FnOnce(&Shared) + Send>;
 
-/// Reads whose turn has not come, and how many are under way.
+/// Reads whose turn has not come, and the threads that do them.
 #[derive(Default)]
 struct Turns {
-    running: usize,
+    threads: usize,
+    /// How many of the threads wait for a read.
+    idle: usize,
     waiting: VecDeque<Job>,
+    is_closed: bool,
 }
 
 /// The long reads of a store.
@@ -104,6 +114,8 @@ pub(super) struct LongReads {
     /// How many these are, for those who only want to know that there are none.
     count: AtomicUsize,
     turns: Mutex<Turns>,
+    /// Notified when there is a read for an idle thread, and when the store is closed.
+    wake: Condvar,
 }
 
 impl std::fmt::Debug for LongReads {
@@ -138,7 +150,9 @@ impl LongReads {
     ///
     /// # Errors
     /// When that cannot be done in this way. Whether the blocks can be read shows when they are.
-    pub(super) fn read(&self, run: Run, path: &Path) -> io::Result<()> {
+    pub(super) fn read(&self, run: Run, path: &Path, claim: &Claim) -> io::Result<()> {
+        // Before the file is opened once more: a compaction that removes it must know.
+        let claim = claim.clone();
         let file = match self.take(run) {
             Some(reading) => reading.file,
             None => File::open(path)?,
@@ -148,7 +162,7 @@ impl LongReads {
         if readings.len() == MAX_READINGS {
             readings.remove(0);
         }
-        readings.push(Reading { last: run, file, used: Instant::now() });
+        readings.push(Reading { last: run, file, _claim: claim, used: Instant::now() });
         self.count.store(readings.len(), Ordering::Relaxed);
         Ok(())
     }
@@ -166,13 +180,24 @@ impl LongReads {
         self.count.store(readings.len(), Ordering::Relaxed);
     }
 
-    /// Takes a job; `true` when its turn, or that of one before it, has come, and somebody must [`work`](Working::work).
+    /// Takes a job; `true` when it needs a thread more, which is for the caller to [start](Worker::start).
     fn push(&self, job: Job) -> bool {
         let mut turns = self.turns.lock();
         turns.waiting.push_back(job);
-        let is_free = turns.running < MAX_RUNNING;
-        turns.running += usize::from(is_free);
+        if turns.idle >= turns.waiting.len() {
+            self.wake.notify_one();
+            return false;
+        }
+        let is_free = turns.threads < MAX_RUNNING;
+        turns.threads += usize::from(is_free);
         is_free
+    }
+
+    /// Ends what the closed store does not need: files that are open, and threads that have nothing to do.
+    pub(super) fn close(&self) {
+        self.retain(|_| false);
+        self.turns.lock().is_closed = true;
+        self.wake.notify_all();
     }
 }
 
@@ -182,13 +207,19 @@ impl Reading {
     }
 }
 
-/// Whoever does long reads, one after the other.
-struct Working {
+/// A thread that does long reads, one after the other. It belongs to the store and not to a runtime, which could end while
+/// callers of another runtime wait.
+struct Worker {
     shared: Arc<Shared>,
     is_done: bool,
 }
 
-impl Working {
+impl Worker {
+    fn start(shared: Arc<Shared>) -> io::Result<()> {
+        let worker = Self { shared, is_done: false };
+        thread::Builder::new().name("ipfrs-read".to_owned()).spawn(move || worker.work()).map(drop)
+    }
+
     fn work(mut self) {
         while let Some(job) = self.next() {
             // Whoever waits for it notices that there is no answer.
@@ -196,33 +227,42 @@ impl Working {
         }
     }
 
+    /// Returns the read that comes next; `None` when there is none for [`THREAD_IDLE`].
     fn next(&mut self) -> Option<Job> {
-        let mut turns = self.shared.long_reads.turns.lock();
-        let job = turns.waiting.pop_front();
-        if job.is_none() {
-            turns.running -= 1;
-            self.is_done = true;
+        let reads = &self.shared.long_reads;
+        let mut turns = reads.turns.lock();
+        loop {
+            if let Some(job) = turns.waiting.pop_front() {
+                return Some(job);
+            }
+            turns.idle += 1;
+            let is_over = turns.is_closed || reads.wake.wait_for(&mut turns, THREAD_IDLE).timed_out();
+            turns.idle -= 1;
+            if is_over && turns.waiting.is_empty() {
+                turns.threads -= 1;
+                self.is_done = true;
+                return None;
+            }
         }
-        job
     }
 }
 
-impl Drop for Working {
-    /// A runtime that ends drops those who have not begun. Then nobody may be left for the jobs that wait.
+impl Drop for Worker {
+    /// A thread that could not be started never took a read. If there is no other, the reads that wait fail.
     fn drop(&mut self) {
         if self.is_done {
             return;
         }
         let mut turns = self.shared.long_reads.turns.lock();
-        turns.running -= 1;
-        if turns.running == 0 {
+        turns.threads -= 1;
+        if turns.threads == 0 {
             turns.waiting.clear();
         }
     }
 }
 
 impl PackStore {
-    /// Runs `work`, a long read, on a thread that may wait, when its turn comes: in the order in which they were asked for, and
+    /// Runs `work`, a long read, on a thread of the store, when its turn comes: in the order in which they were asked for, and
     /// [`MAX_RUNNING`] at a time. One whose caller is gone by then is left out. Nobody has a turn who is not at work: a caller that
     /// is not polled holds up none.
     pub(super) async fn in_turn<T: Send + 'static>(
@@ -237,8 +277,8 @@ impl PackStore {
             }
         });
         if self.shared.long_reads.push(job) {
-            let working = Working { shared: Arc::clone(&self.shared), is_done: false };
-            tokio::task::spawn_blocking(move || working.work());
+            Worker::start(Arc::clone(&self.shared))
+                .map_err(|e| Error::io("cannot start a thread that reads blocks", e))?;
         }
         answered.await.unwrap_or_else(|_| Err(Error::internal("a long read of the block store did not end")))
     }
@@ -317,7 +357,7 @@ mod tests {
         assert!(!reads.want(run(0, 1_024)) && !reads.are_under_way());
         assert!(reads.want(run(0, AHEAD_BYTES)));
 
-        reads.read(run(0, AHEAD_BYTES), file.path()).unwrap();
+        reads.read(run(0, AHEAD_BYTES), file.path(), &Claim::default()).unwrap();
         let end = AHEAD_BYTES as u64;
         assert!(reads.want(run(end, 1_024)) && reads.want(run(end + GAP_BYTES, 1_024)));
         for jump in [end + GAP_BYTES + 1, end - 1, 0, 32 << 20] {
@@ -325,17 +365,17 @@ mod tests {
         }
         assert!(!reads.want(Run { pack: 2, ..run(end, 1_024) }));
         // It is the same reading that goes on.
-        reads.read(run(end, 1_024), file.path()).unwrap();
+        reads.read(run(end, 1_024), file.path(), &Claim::default()).unwrap();
         assert!(!reads.want(run(end, 1_024)) && reads.want(run(end + 1_024, 1)));
         assert_eq!(reads.readings.lock().len(), 1);
 
         for start in 0..2 * MAX_READINGS as u64 {
-            reads.read(Run { pack: 3, ..run(start * (GAP_BYTES + 2), 1) }, file.path()).unwrap();
+            reads.read(Run { pack: 3, ..run(start * (GAP_BYTES + 2), 1) }, file.path(), &Claim::default()).unwrap();
         }
         assert_eq!(reads.readings.lock().len(), MAX_READINGS);
         reads.retain(|pack| pack != 3);
         assert!(!reads.are_under_way());
-        assert!(reads.read(run(64 << 20, AHEAD_BYTES), file.path()).is_err());
+        assert!(reads.read(run(64 << 20, AHEAD_BYTES), file.path(), &Claim::default()).is_err());
         assert!(!reads.are_under_way());
     }
 
@@ -363,6 +403,35 @@ mod tests {
         let answers: Result<Vec<_>> = join_all(jobs).await.into_iter().collect();
         assert_eq!(answers.unwrap(), (0..5 * MAX_RUNNING).collect::<Vec<_>>());
         assert_eq!(counts.1.load(Ordering::SeqCst), MAX_RUNNING);
+    }
+
+    /// A runtime with one thread for blocking work, which waits at `begin`.
+    fn busy_runtime(begin: &Arc<Barrier>) -> tokio::runtime::Runtime {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).max_blocking_threads(1).build();
+        let (runtime, begin) = (runtime.unwrap(), Arc::clone(begin));
+        runtime.spawn_blocking(move || begin.wait());
+        runtime
+    }
+
+    #[tokio::test]
+    async fn long_reads_outlive_the_runtime_that_began_before_them() {
+        let (_dir, store) = store();
+        let begin = Arc::new(Barrier::new(2));
+        let ending = busy_runtime(&begin);
+        // More than may be under way, all of a runtime that ends before any of them.
+        for _ in 0..2 * MAX_RUNNING {
+            let store = store.clone();
+            ending.spawn(async move { store.in_turn(|_| Ok(())).await });
+        }
+        let (asked, are_asked) = oneshot::channel();
+        ending.spawn(async move { asked.send(()) });
+        are_asked.await.unwrap();
+        let mut other = Box::pin(store.in_turn(|_| Ok(7)));
+        let first = futures::poll!(&mut other);
+        ending.shutdown_background();
+        begin.wait();
+        let read = if let std::task::Poll::Ready(read) = first { read } else { other.await };
+        assert_eq!(read.unwrap(), 7);
     }
 
     #[tokio::test]

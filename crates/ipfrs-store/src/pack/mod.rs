@@ -39,7 +39,7 @@ mod walk;
 mod writer;
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -54,7 +54,8 @@ use self::walk::Walk;
 use self::writer::Writer;
 use crate::store::{self, Admission};
 use crate::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Durability, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, Durability, Mappings, PutMode, Scrubbed, Spared,
+    Stats, Stored,
 };
 
 /// Smallest [`PackOptions::pack_bytes`].
@@ -200,6 +201,10 @@ impl BlockStore for PackStore {
 
     fn removals(&self) -> u64 {
         self.shared.removals()
+    }
+
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.shared.caches.register(cache);
     }
 
     fn iterate(&self) -> BoxStream<'static, Result<Cid>> {

@@ -113,7 +113,7 @@ impl Shared {
     /// Brings neighbours into memory, as far as that can be done in order; waits for the disk.
     pub(super) fn read_run(&self, run: Run) -> io::Result<()> {
         let Some(pack) = self.pack(run.pack()).ok().flatten() else { return Err(io::ErrorKind::NotFound.into()) };
-        let read = self.long_reads.read(run, pack.path());
+        let read = self.long_reads.read(run, pack.path(), pack.claim());
         // Compaction may have removed it meanwhile.
         if !matches!(self.pack(run.pack()), Ok(Some(_))) {
             self.long_reads.retain(|kept| kept != run.pack());

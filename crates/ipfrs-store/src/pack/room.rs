@@ -5,7 +5,7 @@ use std::path::Path;
 use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::shared::Shared;
-use crate::Reserve;
+use crate::{CompactOptions, Reserve};
 
 /// The least that puts leave for what is alive in a pack, in bytes.
 const LEAST_ROOM_TO_COMPACT: u32 = 12 * 1024 * 1024;
@@ -25,6 +25,9 @@ fn largest_pack(disk_bytes: u64, wanted: u32) -> u32 {
     wanted.min(part.max(LEAST_ROOM_TO_COMPACT))
 }
 
+/// The part of a disk that is free, beside the reserve, where space is not short.
+const FREE_PART: u64 = 2;
+
 /// Of a file system, in bytes.
 struct Space {
     all: u64,
@@ -37,6 +40,14 @@ impl Space {
         let status = rustix::fs::statvfs(dir).ok().filter(|status| status.f_blocks > 0)?;
         let bytes = |blocks: u64| blocks.saturating_mul(status.f_frsize);
         Some(Self { all: bytes(status.f_blocks), free: bytes(status.f_bavail) })
+    }
+}
+
+impl Space {
+    /// Returns how much is free besides `reserve`, as a share of what is free where space is not short: from 0 to 1.
+    fn free_share(&self, reserve: u64) -> f64 {
+        let enough = (self.all / FREE_PART).max(1);
+        self.free.saturating_sub(reserve).min(enough) as f64 / enough as f64
     }
 }
 
@@ -81,6 +92,16 @@ impl Shared {
         self.check_free_above(bytes, KEEP_FREE_WHILE_COMPACTING)
     }
 
+    /// Returns the dead share from which on packs are worth being rewritten: the fuller the disk, the less is enough.
+    ///
+    /// It grows with the space that puts may use. So a disk full of packs of which the same small share is dead gets all of
+    /// it back: when that much is free, the share that counts has not yet grown to that of the packs that are left.
+    pub(super) fn dead_share_worth(&self, options: CompactOptions) -> f64 {
+        let (roomy, full) = (options.min_dead_share, options.min_dead_share_if_full);
+        let Some(space) = Space::of(&self.dir).filter(|_| roomy > full) else { return roomy };
+        full + (roomy - full) * space.free_share(self.reserve().after(0))
+    }
+
     /// Whether the index can be made durable without filling the disk.
     pub(super) fn has_room_for_index(&self) -> bool {
         self.check_room_to_compact(u64::from(LEAST_ROOM_TO_COMPACT)).is_ok()
@@ -123,6 +144,14 @@ mod tests {
             assert_eq!(largest_pack(disk, wanted), length, "on a disk of {disk} bytes");
         }
         assert_eq!(largest_pack(GIB / 2, 64 << 10), 64 << 10, "shorter ones are as they were wanted");
+    }
+
+    #[test]
+    fn free_share_grows_from_the_reserve_to_half_of_the_disk() {
+        for (free, share) in [(0, 0.0), (16, 0.0), (41, 0.5), (66, 1.0), (90, 1.0)] {
+            let space = Space { all: 100 * MIB, free: free * MIB };
+            assert!((space.free_share(16 * MIB) - share).abs() < 0.03, "{free} MiB are free");
+        }
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::PackOptions;
 use super::cache::LocationCache;
@@ -17,7 +18,12 @@ use super::in_order::LongReads;
 use super::index::{Index, Totals};
 use super::lock::StoreLock;
 use super::recovery::INDEX;
+use crate::epoch_cache::Caches;
+use crate::mapping::{Claimed, wait_until};
 use crate::{Mappings, Stats};
+
+/// How long a compaction waits for reads that are about to end: they hold files that it has removed.
+const RELEASE_PATIENCE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -35,13 +41,41 @@ pub(super) struct Shared {
     pub(super) totals: StoredTotals,
     /// Held by the one compaction that may run.
     pub(super) compaction: tokio::sync::Mutex<()>,
+    /// Caches of values that were made of blocks.
+    pub(super) caches: Caches,
     /// For [`BlockStore::removals`](crate::BlockStore::removals).
     removals: AtomicU64,
+    /// Packs that were removed and may be open yet.
+    removed: Mutex<Vec<RemovedPack>>,
     /// Why nothing can be written any more.
     failed: OnceLock<Error>,
     packs: RwLock<BTreeMap<u32, Arc<Pack>>>,
     /// `None` once closed.
     open: RwLock<Option<Open>>,
+}
+
+/// A pack without a name, whose space the disk has back once nothing holds the file open.
+#[derive(Debug)]
+struct RemovedPack {
+    claimed: Claimed,
+    allocated_bytes: u64,
+}
+
+/// How much of the disk the packs take, and how much of it is new.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DiskUse {
+    /// Bytes that the file system has allocated for packs, those that were removed and are open yet among them.
+    allocated: u64,
+    /// Bytes that calls have written since the store was opened; copies of a compaction are none of them.
+    written: u64,
+}
+
+impl DiskUse {
+    /// Returns how many bytes the disk has back since `before`, other than what was written meanwhile.
+    pub(super) fn freed_since(self, before: Self) -> u64 {
+        let written = self.written.saturating_sub(before.written);
+        (before.allocated + written).saturating_sub(self.allocated)
+    }
 }
 
 /// What another process may have once this one has closed the store.
@@ -58,6 +92,8 @@ pub(super) struct StoredTotals {
     payload_bytes: AtomicU64,
     pack_bytes: AtomicU64,
     index_bytes: AtomicU64,
+    /// For [`DiskUse::written`].
+    written_bytes: AtomicU64,
 }
 
 impl Shared {
@@ -80,7 +116,9 @@ impl Shared {
             long_reads: LongReads::default(),
             totals,
             compaction: tokio::sync::Mutex::default(),
+            caches: Caches::default(),
             removals: AtomicU64::new(0),
+            removed: Mutex::default(),
             failed: OnceLock::new(),
             packs: RwLock::new(packs),
             open: RwLock::new(None),
@@ -149,7 +187,7 @@ impl Shared {
     pub(super) fn close(&self) {
         let open = self.open.write().take();
         self.packs.write().clear();
-        self.long_reads.retain(|_| false);
+        self.long_reads.close();
         self.cache.clear();
         drop(open);
     }
@@ -203,10 +241,31 @@ impl Shared {
     pub(super) fn remove_pack(&self, number: u32) {
         if let Some(pack) = self.packs.write().remove(&number) {
             self.totals.pack_bytes.fetch_sub(u64::from(pack.end()), Ordering::Relaxed);
+            let (claimed, allocated_bytes) = (pack.claim().watch(), pack.allocated_bytes());
+            self.removed.lock().push(RemovedPack { claimed, allocated_bytes });
         }
         self.long_reads.retain(|kept| kept != number);
         // Whoever keeps slices of it is to let them go: they keep the room on the disk.
         self.count_removal();
+    }
+
+    /// Returns how much of the disk removed packs take that something holds open.
+    fn held_bytes(&self) -> u64 {
+        let mut removed = self.removed.lock();
+        removed.retain(|pack| pack.claimed.is_open());
+        removed.iter().map(|pack| pack.allocated_bytes).sum()
+    }
+
+    /// Waits a moment for the disk to get back the space of removed packs: reads that are about to end hold them open.
+    pub(super) fn wait_for_removed(&self) {
+        wait_until(|| self.held_bytes() == 0, RELEASE_PATIENCE);
+    }
+
+    /// Returns how much of the disk the packs take; asks the file system about each.
+    pub(super) fn disk_use(&self) -> DiskUse {
+        let written = self.totals.written_bytes.load(Ordering::Relaxed);
+        let allocated = self.packs().iter().map(|pack| pack.allocated_bytes()).sum::<u64>() + self.held_bytes();
+        DiskUse { allocated, written }
     }
 
     /// How often blocks have gone away, or bytes of slices that were given out.
@@ -226,7 +285,7 @@ impl Shared {
         Stats {
             blocks: load(&self.totals.blocks),
             payload_bytes: load(&self.totals.payload_bytes),
-            disk_bytes: load(&self.totals.pack_bytes) + load(&self.totals.index_bytes),
+            disk_bytes: load(&self.totals.pack_bytes) + load(&self.totals.index_bytes) + self.held_bytes(),
             dead_bytes: self.dead().into_iter().map(|(_, dead)| dead).sum(),
             cache_hits,
             cache_misses,
@@ -262,5 +321,10 @@ impl StoredTotals {
 
     pub(super) fn add_pack_bytes(&self, bytes: u64) {
         self.pack_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that a call has written.
+    pub(super) fn add_written(&self, bytes: u64) {
+        self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }

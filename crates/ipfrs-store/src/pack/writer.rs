@@ -250,8 +250,11 @@ impl Writer {
         let Group { mut batch, answers } = group;
         // What is only copied may be lost again: its pack is not removed before this one is synced.
         let is_copy = answers.iter().all(|answer| matches!(answer, Answer::Keep(..)));
+        let copied = |answer: &Answer| if let Answer::Keep(_, bytes) = answer { *bytes } else { 0 };
+        let written = batch.bytes().saturating_sub(answers.iter().map(copied).sum());
         let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch, is_copy) };
         if committed.is_ok() {
+            self.shared.totals.add_written(written);
             self.shared.cache.apply(batch.into_changes());
             // After the cache has let the blocks go: who sees the new number must not get them any more.
             if answers.iter().any(|answer| matches!(answer, Answer::Delete(..))) {

@@ -277,7 +277,7 @@ pub(super) async fn compaction_changes_nothing_that_can_be_read(store: Store) {
     put_all(&*store, &gone[..10]).await;
     let kept = [kept, &gone[..10]].concat();
     for min_dead_share in [1.0, 0.25, 0.0, 0.0] {
-        let compacted = store.compact(CompactOptions { min_dead_share }).await.unwrap();
+        let compacted = store.compact(CompactOptions::from_share(min_dead_share)).await.unwrap();
         assert_eq!(compacted.damaged, []);
         assert_holds(&*store, &kept).await;
         assert_lacks(&*store, &gone[10..]).await;
@@ -287,7 +287,7 @@ pub(super) async fn compaction_changes_nothing_that_can_be_read(store: Store) {
     assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
     assert_eq!(held, blocks[59].data());
     assert_eq!(put_all(&*store, &blocks[..11]).await, [vec![Stored::Present; 10], vec![Stored::New]].concat());
-    let refused = store.compact(CompactOptions { min_dead_share: f64::NAN }).await.unwrap_err();
+    let refused = store.compact(CompactOptions::from_share(f64::NAN)).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }
 
@@ -372,7 +372,7 @@ pub(super) async fn dropped_futures_and_streams_leave_the_store_usable(store: St
     put_all(&*store, &blocks).await;
     store.delete_many(&cids(&blocks[..500])).await.unwrap();
     for millis in 0..5 {
-        let compaction = store.compact(CompactOptions { min_dead_share: 0.0 });
+        let compaction = store.compact(CompactOptions::from_share(0.0));
         let _ = tokio::time::timeout(Duration::from_millis(millis), compaction).await;
     }
     put_all(&*store, &blocks).await;

@@ -1,14 +1,16 @@
 //! Stores that watch what is asked of them.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_store::{BlockStore, CompactOptions, Compacted, Mappings, MemoryStore, PutMode, Spared, Stats, Stored};
+use ipfrs_store::{
+    BlockStore, CompactOptions, Compacted, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, Stored,
+};
 
 /// Counts what is asked of the store inside; with `stalled`, no block ever arrives.
 #[derive(Debug)]
@@ -113,6 +115,10 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
 
     fn removals(&self) -> u64 {
         self.inside.removals()
+    }
+
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.inside.watch(cache);
     }
 
     fn check(&self) -> Result<()> {

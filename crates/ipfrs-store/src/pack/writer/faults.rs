@@ -161,7 +161,7 @@ async fn an_index_that_fails_while_packs_are_compacted_loses_nothing() {
 
         let before = store.shared.packs().len();
         fault.set(sync, Fault::Error);
-        let everything = CompactOptions { min_dead_share: 0.0 };
+        let everything = CompactOptions::from_share(0.0);
         let failed = store.compact(everything).await.is_err();
         stopped += u32::from(failed);
         fault.set(-1, Fault::Error);

@@ -187,7 +187,7 @@ impl Run {
             let store = PackStore::open(copy.path(), options()).unwrap();
             assert_content(&store, &self.content).await;
             if random.random_bool(0.5) {
-                let compacted = store.compact(CompactOptions { min_dead_share: 0.0 }).await.unwrap();
+                let compacted = store.compact(CompactOptions::from_share(0.0)).await.unwrap();
                 assert_content(&store, &self.content).await;
                 if !self.is_torn {
                     assert_eq!((compacted.damaged, store.stats().await.unwrap().dead_bytes), (vec![], 0));
@@ -248,7 +248,7 @@ async fn run(seed: u64, steps: usize) {
                 run.compaction.take_if(|compaction| compaction.is_finished());
                 if run.compaction.is_none() {
                     let (store, min_dead_share) = (run.store.clone(), random.random_range(0..2) as f64 / 4.0);
-                    let options = CompactOptions { min_dead_share };
+                    let options = CompactOptions::from_share(min_dead_share);
                     run.compaction = Some(tokio::spawn(async move { store.compact(options).await }));
                     run.rest().await;
                 }

@@ -1,0 +1,200 @@
+//! Caches of what was made of blocks. Their entries count only while the store is as it was when they were made.
+
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use quick_cache::sync::Cache;
+use quick_cache::{Equivalent, Weighter};
+
+use crate::BlockStore;
+
+/// A cache that can drop the entries that no longer count.
+pub trait DropStale: Send + Sync {
+    /// Drops every entry that was made before blocks were last removed from the store ([`BlockStore::removals`]). Such an
+    /// entry may hold slices of a removed file, and the disk does not get the space of that file back before the last
+    /// slice is dropped.
+    fn drop_stale(&self);
+}
+
+/// The caches that were made over a store. Cloning shares the list.
+#[derive(Clone, Default)]
+pub(crate) struct Caches {
+    registered: Arc<Mutex<Vec<Weak<dyn DropStale>>>>,
+}
+
+impl Caches {
+    /// Adds a cache, for as long as it exists.
+    pub(crate) fn register(&self, cache: Weak<dyn DropStale>) {
+        let mut registered = self.registered.lock();
+        registered.retain(|known| known.strong_count() > 0);
+        registered.push(cache);
+    }
+
+    /// Drops the stale entries of all caches.
+    pub(crate) fn drop_stale(&self) {
+        // Not under the lock: what an entry holds may take a while to drop.
+        let caches: Vec<_> = self.registered.lock().iter().filter_map(Weak::upgrade).collect();
+        caches.iter().for_each(|cache| cache.drop_stale());
+    }
+}
+
+impl fmt::Debug for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caches").field("registered", &self.registered.lock().len()).finish()
+    }
+}
+
+/// A bounded cache of values that were made of blocks. It never returns a value that was made before blocks were last
+/// removed from the store. The values may hold slices of stored files: the cache drops those of removed files when
+/// [`BlockStore::compact`] removes them, so that the disk gets their space back.
+pub struct EpochCache<K, V, W> {
+    entries: Cache<K, Stamped<V>, ByValue<W>>,
+    store: Arc<dyn BlockStore>,
+}
+
+#[derive(Clone)]
+struct Stamped<V> {
+    value: V,
+    /// [`BlockStore::removals`] before anything was read for the value.
+    removals: u64,
+}
+
+/// Weighs the values alone.
+#[derive(Clone)]
+struct ByValue<W>(W);
+
+impl<K, V, W: Weighter<K, V>> Weighter<K, Stamped<V>> for ByValue<W> {
+    fn weight(&self, key: &K, stamped: &Stamped<V>) -> u64 {
+        self.0.weight(key, &stamped.value)
+    }
+}
+
+impl<K, V, W> EpochCache<K, V, W>
+where
+    K: Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    W: Weighter<K, V> + Clone + Send + Sync + 'static,
+{
+    /// Returns an empty cache over `store`, which expects `entries` and takes entries of `weight` together at most.
+    #[must_use]
+    pub fn new(store: Arc<dyn BlockStore>, entries: usize, weight: u64, weighter: W) -> Arc<Self> {
+        let entries = Cache::with_weighter(entries, weight, ByValue(weighter));
+        let this = Arc::new(Self { entries, store });
+        let weak: Weak<Self> = Arc::downgrade(&this);
+        this.store.watch(weak);
+        this
+    }
+
+    /// Returns the present epoch of the store, to be read before anything is read for a value.
+    #[must_use]
+    pub fn removals(&self) -> u64 {
+        self.store.removals()
+    }
+
+    /// Returns the value of `key`. A stale one is dropped.
+    pub fn get<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<V> {
+        let found = self.entries.get(key)?;
+        let now = self.store.removals();
+        if found.removals == now {
+            return Some(found.value);
+        }
+        self.entries.remove_if(key, |kept| kept.removals != now);
+        None
+    }
+
+    /// Keeps a value that was made of what was read since the store's epoch was `removals`, if that is still the epoch.
+    pub fn insert(&self, key: K, value: V, removals: u64)
+    where
+        K: Clone,
+    {
+        if self.store.removals() != removals {
+            return;
+        }
+        self.entries.insert(key.clone(), Stamped { value, removals });
+        // A sweep may have passed its place meanwhile, and does not come again.
+        let now = self.store.removals();
+        if now != removals {
+            self.entries.remove_if(&key, |kept| kept.removals != now);
+        }
+    }
+
+    /// Returns the weight of all entries.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.entries.weight()
+    }
+}
+
+impl<K, V, W> DropStale for EpochCache<K, V, W>
+where
+    K: Eq + Hash + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    W: Weighter<K, V> + Clone + Send + Sync + 'static,
+{
+    fn drop_stale(&self) {
+        let now = self.store.removals();
+        self.entries.retain(|_, kept| kept.removals == now);
+    }
+}
+
+impl<K, V, W> fmt::Debug for EpochCache<K, V, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EpochCache").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use ipfrs_core::hash::HashFunction;
+    use ipfrs_core::{Block, codec};
+    use quick_cache::UnitWeighter;
+
+    use super::*;
+    use crate::{BlockStoreExt, CompactOptions, MemoryStore};
+
+    fn block(data: &'static str) -> Block {
+        Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from_static(data.as_bytes())).unwrap()
+    }
+
+    /// A store with a block, and a cache over it.
+    async fn store() -> (MemoryStore, Block, Arc<EpochCache<u8, Arc<()>, UnitWeighter>>) {
+        let (store, garbage) = (MemoryStore::default(), block("garbage"));
+        store.put(garbage.clone()).await.unwrap();
+        let cache = EpochCache::new(Arc::new(store.clone()), 10, 10, UnitWeighter);
+        (store, garbage, cache)
+    }
+
+    #[tokio::test]
+    async fn stale_entry_is_dropped_by_lookup() {
+        let (store, garbage, cache) = store().await;
+        let value = Arc::new(());
+        cache.insert(1, value.clone(), cache.removals());
+        assert!(cache.get(&1).is_some());
+        store.delete_many(&[*garbage.cid()]).await.unwrap();
+        assert!(cache.get(&1).is_none());
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[tokio::test]
+    async fn stale_entries_are_dropped_by_compaction() {
+        let (store, garbage, cache) = store().await;
+        let (old, new) = (Arc::new(()), Arc::new(()));
+        cache.insert(1, old.clone(), cache.removals());
+        store.delete_many(&[*garbage.cid()]).await.unwrap();
+        cache.insert(2, new.clone(), cache.removals());
+        store.compact(CompactOptions::default()).await.unwrap();
+        assert_eq!((Arc::strong_count(&old), Arc::strong_count(&new)), (1, 2));
+    }
+
+    #[tokio::test]
+    async fn value_made_before_a_removal_is_not_kept_after_it() {
+        let (store, garbage, cache) = store().await;
+        let (before, value) = (cache.removals(), Arc::new(()));
+        store.delete_many(&[*garbage.cid()]).await.unwrap();
+        cache.insert(1, value.clone(), before);
+        assert_eq!((Arc::strong_count(&value), cache.weight()), (1, 0));
+    }
+}
