@@ -12,8 +12,9 @@ use axum::routing::future::RouteFuture;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
 use http::uri::Authority;
-use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
+use ipfrs_node::Limit;
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
@@ -130,6 +131,21 @@ impl Service {
         response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &self.state.request_ids));
         self.state.metrics.family(metrics::UNMATCHED, request.method()).ended_at_once(response.status());
         Step::Ready { response: Some(response) }
+    }
+
+    /// Counts a request whose head is refused with `status`, for the `limit` that struck, and returns an ID for it:
+    /// that of
+    /// `headers`, or a new one.
+    pub fn count_refused(
+        &self,
+        method: &Method,
+        status: StatusCode,
+        limit: Option<Limit>,
+        headers: &HeaderMap,
+    ) -> HeaderValue {
+        limit.into_iter().for_each(|limit| self.state.node.count_refusal(limit));
+        self.state.metrics.family(metrics::UNMATCHED, method).ended_at_once(status);
+        request_id::of(headers, &self.state.request_ids)
     }
 
     /// The routes by themselves.

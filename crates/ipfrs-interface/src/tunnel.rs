@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::{Method, Request};
-use hyper::body::{Body, Incoming};
+use hyper::body::Incoming;
 use ipfrs_http::opens_tunnel;
 use parking_lot::Mutex;
 
@@ -11,8 +11,6 @@ use parking_lot::Mutex;
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     has_asked: AtomicBool,
-    /// Whether the last request had no body, so that after its answer the next request comes.
-    is_all_read: AtomicBool,
     /// That it was a CONNECT, and whether it is answered by a tunnel.
     connect: Mutex<Option<bool>>,
 }
@@ -21,7 +19,6 @@ impl Asked {
     /// Notes a request.
     pub(crate) fn note(&self, request: &Request<Incoming>) {
         self.has_asked.store(true, Ordering::Relaxed);
-        self.is_all_read.store(request.body().is_end_stream(), Ordering::Relaxed);
         if request.method() == Method::CONNECT {
             *self.connect.lock() = Some(opens_tunnel(request));
         }
@@ -30,11 +27,6 @@ impl Asked {
     /// Whether there was a request.
     pub(crate) fn has_asked(&self) -> bool {
         self.has_asked.load(Ordering::Relaxed)
-    }
-
-    /// Whether there was a request, the last one without a body.
-    pub(crate) fn is_all_read(&self) -> bool {
-        self.is_all_read.load(Ordering::Relaxed)
     }
 
     /// Whether there was a CONNECT, and if so, whether it was answered by a tunnel.
