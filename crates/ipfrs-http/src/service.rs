@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -29,6 +29,9 @@ use crate::router::AppState;
 
 /// What paths of immutable content begin with.
 const IPFS_PREFIX: &str = "/ipfs/";
+
+/// Methods that some resource has, for `OPTIONS *` (RFC 9110, 9.3.7).
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT";
 
 /// All routes, with a short way for answers that are ready. Cloning shares them.
 #[derive(Debug, Clone)]
@@ -83,6 +86,9 @@ impl Service {
         if lacks_host(request.version(), request.headers()) {
             let text = "a request of HTTP/1.1 has one Host header, and none has several (RFC 9112, 3.2)\n";
             return self.refused(&request, text);
+        }
+        if request.method() == Method::OPTIONS && request.uri().path() == "*" {
+            return self.at_once(&request, (StatusCode::NO_CONTENT, [(ALLOW, METHODS)]).into_response());
         }
         if request.method() == Method::CONNECT {
             return self.tunnel(&request);

@@ -150,6 +150,19 @@ async fn requests_behind_bodies_are_answered_on_the_same_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn options_of_the_whole_server_is_204_with_its_methods() {
+    let gateway = TestGateway::start().await;
+    for version in ["1.1", "1.0"] {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(format!("OPTIONS * HTTP/{version}\r\nHost: x\r\n\r\n")).await;
+        let answer = wire.answer().await;
+        assert_eq!(answer.status, 204);
+        assert!(answer.header("allow").contains("GET, HEAD, POST"), "{}", answer.header("allow"));
+        assert!(!answer.header("x-request-id").is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn refusal_reaches_a_client_that_sends_all_before_it_reads() {
     let gateway = TestGateway::start().await;
     let body = content::bytes(100 << 20);
