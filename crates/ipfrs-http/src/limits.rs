@@ -17,7 +17,7 @@ use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Limit, Node, RequestDeadline};
 
-use crate::error::{GatewayError, Problem, RpcError};
+use crate::error::{GatewayError, OverLimit, Problem, RpcError};
 use crate::gateway;
 use crate::request_id::RequestId;
 use crate::router::AppState;
@@ -44,6 +44,16 @@ pub(crate) fn too_many(state: &AppState, endpoint: &str, id: &HeaderValue) -> Re
             gateway::cors::add(response.headers_mut());
         }
         response
+    }
+}
+
+/// Counts a response to a request that struck a limit of its body, or found shared work full. A DAG over a bound was
+/// counted where it was read, and too many requests are counted where permits are given.
+pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
+    match response.extensions_mut().remove() {
+        Some(OverLimit(ErrorKind::RateLimited)) => state.node.count_refusal(Limit::Capacity),
+        Some(OverLimit(ErrorKind::TooLarge)) if has_body => state.node.count_refusal(Limit::BodyBytes),
+        _ => {}
     }
 }
 

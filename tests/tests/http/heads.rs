@@ -188,6 +188,7 @@ async fn refusal_reaches_a_client_that_sends_all_before_it_reads() {
         assert_eq!((answer.status, answer.is_complete), (status, true), "{line} {}", answer.text());
         assert!(!answer.header("x-request-id").is_empty() && !answer.text().is_empty());
     }
+    assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_body\"}").await, 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
