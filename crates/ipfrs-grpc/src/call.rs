@@ -1,8 +1,9 @@
 //! What every call has, whatever its method: an ID, a deadline, codings, a count, and an end that is told.
 
 use std::any::Any;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,8 +18,8 @@ use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_node::{Limit, Node, RequestIds, RequestSlot, Room};
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use ipfrs_node::{Node, RequestDeadline, RequestIds, RequestSlot, Room};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Code, Status};
 
 use crate::compression::{self, Coder, Codings, GRPC_ENCODING};
@@ -41,40 +42,12 @@ pub(crate) struct Calls {
     pub(crate) ids: RequestIds,
     /// How long a client may pause in a message that is all it has to send.
     pub(crate) upload_idle: Duration,
-    /// How long a download may take.
-    pub(crate) max_request: Duration,
     /// Most bytes of a message, whatever its method.
     pub(crate) max_message_bytes: usize,
     pub(crate) coder: Coder,
 }
 
 impl Calls {
-    /// When a call is over.
-    fn deadline(&self, method: &Method, headers: &HeaderMap) -> Option<Deadline> {
-        let now = Instant::now();
-        let of_client = timeout(headers).and_then(|time| now.checked_add(time)).map(|at| Deadline { at, ours: None });
-        let longest = method.is_download.then_some(self.max_request);
-        let ours = longest.and_then(|longest| Some(Deadline { at: now.checked_add(longest)?, ours: Some(longest) }));
-        of_client.into_iter().chain(ours).min_by_key(|deadline| deadline.at)
-    }
-
-    /// What a call is told that is over.
-    fn over_time(&self, deadline: Deadline, id: &HeaderValue) -> Status {
-        let why = match deadline.ours {
-            None => {
-                "the call did not end before its deadline (grpc-timeout): give it more time, or ask for less at a time"
-                    .into()
-            }
-            Some(longest) => {
-                self.node.count_refusal(Limit::RequestTime);
-                let seconds = longest.as_secs();
-                let what = format!("the call took longer than {seconds} s (gateway.max_request_seconds = {seconds})");
-                format!("{what}: ask for less at a time")
-            }
-        };
-        request_id::within(id, || error::status(Error::new(ErrorKind::Timeout, why)))
-    }
-
     /// The body of a request, in which clients that owe a message do not pause for ever, without coding.
     fn inbound<B>(&self, body: B, codings: Codings, method: &Method) -> Body
     where
@@ -108,12 +81,42 @@ impl Calls {
 /// sent.
 pub(crate) type Kept = Arc<Vec<Room>>;
 
-/// When a call is over.
-#[derive(Debug, Clone, Copy)]
-struct Deadline {
-    at: Instant,
-    /// How long it may take where that is our limit; none where the client set it.
-    ours: Option<Duration>,
+/// Deadlines of a call: that of its client (`grpc-timeout`), and that of all requests.
+#[derive(Debug, Default)]
+struct Deadlines {
+    of_client: Option<Instant>,
+    of_request: Option<RequestDeadline>,
+    client_timer: Option<Pin<Box<Sleep>>>,
+    request_timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Deadlines {
+    /// Reads those of a request, which has a deadline where it came over a connection.
+    fn of<B>(request: &http::Request<B>, method: &Method) -> Self {
+        let of_client = timeout(request.headers()).and_then(|time| Instant::now().checked_add(time));
+        let of_request = request.extensions().get::<RequestDeadline>().cloned();
+        if let Some(deadline) = of_request.as_ref().filter(|_| method.is_watch) {
+            deadline.lift();
+        }
+        Self { of_client, of_request, ..Self::default() }
+    }
+
+    /// Becomes ready, with the status for the client, when one of them is over.
+    fn poll_over(&mut self, id: &HeaderValue, cx: &mut Context<'_>) -> Poll<Status> {
+        if let Some(at) = self.of_client {
+            let timer = self.client_timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+            if timer.as_mut().poll(cx).is_ready() {
+                let why = "the call did not end before its deadline (grpc-timeout): give it more time, or ask for less";
+                return Poll::Ready(request_id::within(id, || error::status(Error::new(ErrorKind::Timeout, why))));
+            }
+        }
+        match &self.of_request {
+            Some(deadline) => deadline
+                .poll_over(&mut self.request_timer, Duration::ZERO, cx)
+                .map(|()| request_id::within(id, || error::status(deadline.strike()))),
+            None => Poll::Pending,
+        }
+    }
 }
 
 /// The layer around all methods: it gives a call its ID, ends it at its deadline, and counts it when its answer has ended. A
@@ -138,7 +141,7 @@ where
 {
     let mut end = End { method: calls.metrics.of(request.uri().path()), start: std::time::Instant::now(), code: None };
     let id = request_id::of(request.headers(), &calls.ids);
-    let deadline = calls.deadline(&end.method, request.headers());
+    let mut deadlines = Deadlines::of(&request, &end.method);
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
     let mut response = match request_id::within(&id, || Codings::take(request.headers_mut())) {
         Ok(codings) => {
@@ -147,7 +150,7 @@ where
                 Some(method) => Either::Left(method(request.into_body())),
                 None => Either::Right(routed(request)),
             };
-            calls.outbound(answered(&calls, answer, deadline, &id).await, codings)
+            calls.outbound(answered(answer, &mut deadlines, &id).await, codings)
         }
         Err(unread) => {
             let mut response = unread.into_http();
@@ -159,27 +162,19 @@ where
     response.headers_mut().insert(X_REQUEST_ID, id.clone());
     let kept = response.extensions_mut().remove::<Kept>();
     response.map(|inner| {
-        let deadline = deadline.filter(|_| end.code.is_none());
-        Body::new(Answer { inner: Some(inner), calls, id, end, deadline, timer: None, _kept: kept, _slot: slot })
+        let deadlines = if end.code.is_none() { deadlines } else { Deadlines::default() };
+        Body::new(Answer { inner: Some(inner), id, end, deadlines, _kept: kept, _slot: slot })
     })
 }
 
 /// What a method answers in time.
-async fn answered(
-    calls: &Calls,
-    answer: impl Future<Output = Response>,
-    deadline: Option<Deadline>,
-    id: &HeaderValue,
-) -> Response {
-    let answer = AssertUnwindSafe(request_id::scope(id.clone(), answer)).catch_unwind();
-    let answer = match deadline {
-        Some(deadline) => match timeout_at(deadline.at, answer).await {
-            Ok(answer) => answer,
-            Err(_) => return calls.over_time(deadline, id).into_http(),
-        },
-        None => answer.await,
-    };
-    answer.unwrap_or_else(|panic| panicked(panic.as_ref(), id).into_http())
+async fn answered(answer: impl Future<Output = Response>, deadlines: &mut Deadlines, id: &HeaderValue) -> Response {
+    let mut answer = pin!(AssertUnwindSafe(request_id::scope(id.clone(), answer)).catch_unwind());
+    poll_fn(|cx| match answer.as_mut().poll(cx) {
+        Poll::Ready(answer) => Poll::Ready(answer.unwrap_or_else(|panic| panicked(panic.as_ref(), id).into_http())),
+        Poll::Pending => deadlines.poll_over(id, cx).map(Status::into_http),
+    })
+    .await
 }
 
 /// The time that a client gives a call: at most eight digits and a unit
@@ -210,24 +205,14 @@ fn panicked(panic: &(dyn Any + Send), id: &HeaderValue) -> Status {
 struct Answer {
     /// `None` after its end.
     inner: Option<Body>,
-    calls: Arc<Calls>,
     id: HeaderValue,
     end: End,
-    deadline: Option<Deadline>,
-    /// Once an end has had to be waited for.
-    timer: Option<Pin<Box<Sleep>>>,
+    deadlines: Deadlines,
     _kept: Option<Kept>,
     _slot: Option<RequestSlot>,
 }
 
 impl Answer {
-    /// The deadline, where it is over.
-    fn overdue(&mut self, cx: &mut Context<'_>) -> Option<Deadline> {
-        let deadline = self.deadline?;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline.at)));
-        timer.as_mut().poll(cx).is_ready().then_some(deadline)
-    }
-
     /// Ends the answer with a status; what made it is dropped.
     fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         self.inner = None;
@@ -247,9 +232,8 @@ impl HttpBody for Answer {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         if this.inner.is_some()
-            && let Some(deadline) = this.overdue(cx)
+            && let Poll::Ready(status) = this.deadlines.poll_over(&this.id, cx)
         {
-            let status = this.calls.over_time(deadline, &this.id);
             return this.end(&status);
         }
         let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
@@ -322,7 +306,7 @@ mod tests {
         }
         let mut body = Box::pin(response.into_body());
         loop {
-            let frame = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await.unwrap().unwrap();
+            let frame = poll_fn(|cx| body.as_mut().poll_frame(cx)).await.unwrap().unwrap();
             if let Some(status) = frame.trailers_ref().and_then(|trailers| trailers.get(GRPC_STATUS)) {
                 return status.clone();
             }
@@ -341,7 +325,6 @@ mod tests {
             shortcuts,
             ids: RequestIds::new(),
             upload_idle: Duration::from_secs(60),
-            max_request: Duration::from_secs(60),
             max_message_bytes: 1_000,
             coder: Coder::new(true),
         });

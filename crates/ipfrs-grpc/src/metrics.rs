@@ -29,8 +29,8 @@ pub(crate) struct Method {
     method: String,
     /// Whether it takes one message, and no more.
     pub(crate) takes_one: bool,
-    /// Whether it answers one message with a stream that comes to an end: `Watch` of health does not.
-    pub(crate) is_download: bool,
+    /// Whether its stream has no end of its own, as that of `Watch` of health.
+    pub(crate) is_watch: bool,
     requests: IntCounterVec,
     /// Of `requests`, those that ended well.
     ok: IntCounter,
@@ -57,7 +57,7 @@ impl GrpcMetrics {
                 service: service.to_owned(),
                 method: method.to_owned(),
                 takes_one,
-                is_download: takes_one && answers_many && service != health_server::SERVICE_NAME,
+                is_watch: takes_one && answers_many && service == health_server::SERVICE_NAME,
                 requests: requests.clone(),
                 ok,
                 duration: durations.with_label_values(&[service, method]),

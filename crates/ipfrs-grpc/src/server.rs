@@ -15,11 +15,11 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
-use http::{Method, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Body as HttpBody;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Lifecycle, Node, RequestIds, RequestSlots};
+use ipfrs_node::{Lifecycle, Limit, Node, RequestIds, RequestSlots};
 use ipfrs_proto::block::v1::GetBlockResponse;
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
 use ipfrs_proto::dag::v1::dag_service_server::{self, DagService, DagServiceServer};
@@ -102,8 +102,6 @@ pub struct Limits {
     pub slots: RequestSlots,
     /// How long a client may pause in a stream that others wait for.
     pub upload_idle: Duration,
-    /// How long a stream of content may take, from the head of the call to its end.
-    pub max_request: Duration,
     /// Whether answers are compressed for clients that ask for it.
     pub compression: bool,
 }
@@ -156,7 +154,6 @@ impl Grpc {
             shortcuts,
             ids: RequestIds::new(),
             upload_idle: limits.upload_idle,
-            max_request: limits.max_request,
             max_message_bytes: block_bytes.max(MAX_NODE_BYTES).max(MAX_CHUNK_BYTES),
             coder: Coder::new(limits.compression),
         });
@@ -182,6 +179,13 @@ impl Grpc {
             response
         };
         Answering::Pending(Box::pin(call::observed(self.calls.clone(), request, routed, slot.flatten())))
+    }
+
+    /// Counts a request whose head is refused, for the `limit` that struck, and returns an ID for it: that of
+    /// `headers`, or a new one.
+    pub fn count_refused(&self, limit: Option<Limit>, headers: &HeaderMap) -> HeaderValue {
+        limit.into_iter().for_each(|limit| self.calls.node.count_refusal(limit));
+        request_id::of(headers, &self.calls.ids)
     }
 
     /// The same services for a listener that others share: as gRPC-Web, over HTTP/1.1 and HTTP/2, and as gRPC over HTTP/2.

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::{Limit, Node};
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep, timeout};
@@ -285,6 +286,7 @@ pin_project! {
     pub(crate) struct Patient {
         #[pin]
         inner: Body,
+        node: Node,
         patience: Duration,
         waited: Duration,
         received: usize,
@@ -294,8 +296,8 @@ pin_project! {
 }
 
 impl Patient {
-    pub(crate) fn new(inner: Body, patience: Duration) -> Self {
-        Self { inner, patience, waited: Duration::ZERO, received: 0, waiting: None }
+    pub(crate) fn new(inner: Body, patience: Duration, node: Node) -> Self {
+        Self { inner, node, patience, waited: Duration::ZERO, received: 0, waiting: None }
     }
 }
 
@@ -320,8 +322,10 @@ impl HttpBody for Patient {
         let left = this.patience.saturating_sub(*this.waited);
         let (_, deadline) = this.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
         ready!(deadline.as_mut().poll(cx));
+        this.node.count_refusal(Limit::UploadIdle);
         let seconds = this.patience.as_secs();
-        let why = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds) and was given up");
+        let what = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds = {seconds})");
+        let why = format!("{what} and was given up: send it again without pauses, or raise the limit");
         Poll::Ready(Some(Err(axum::Error::new(Error::invalid(why)))))
     }
 

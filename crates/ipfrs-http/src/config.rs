@@ -45,7 +45,8 @@ pub struct GatewayConfig {
     pub upload_idle_seconds: u64,
     /// Seconds that a request waits for its next block. The Node keeps it.
     pub retrieval_timeout_seconds: u64,
-    /// Seconds from a request's head to the last byte of its answer.
+    /// Seconds from a request's head, or the last piece of its body, to the last byte of its response. The connection
+    /// enforces it.
     pub max_request_seconds: u64,
     /// Most requests that are answered at the same time, on all routes.
     pub max_concurrent_requests: usize,

@@ -51,8 +51,15 @@ pub(crate) fn part_text(error: &Error) -> String {
     shown.into_owned()
 }
 
+/// Kind of an error by which a limit struck. It goes with the response, as an extension, to where it is counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OverLimit(pub(crate) ErrorKind);
+
 /// Has logged what the operator must see; what a client did wrong is the client's to see.
 fn noted(mut response: Response, error: &Error) -> Response {
+    if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::RateLimited) {
+        response.extensions_mut().insert(OverLimit(error.kind()));
+    }
     let is_ours = status(error.kind()).is_server_error();
     let is_withheld = error.public_message() != error.message();
     if (is_ours || is_withheld) && !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unresolvable) {

@@ -54,10 +54,15 @@ pub(crate) fn withheld(error: &Error) {
 
 /// Logs why an answer breaks off after its head was sent: the client cannot be told any more.
 pub(crate) fn broken_off(error: Error) -> Error {
-    if let Some(left_out) = BROKEN_OFF.take(Instant::now()) {
-        tracing::warn!(error = %error, left_out, "an answer was broken off after its head was sent");
-    }
+    log_broken_off(&error);
     error
+}
+
+/// Logs why the connection cuts a response after its head was sent.
+pub fn log_broken_off(error: &Error) {
+    if let Some(left_out) = BROKEN_OFF.take(Instant::now()) {
+        tracing::warn!(%error, left_out, "an answer was broken off after its head was sent");
+    }
 }
 
 /// Lines of a kind, of which only so many are written in a while.

@@ -1,25 +1,23 @@
 //! Limits of requests: how many at the same time, how long one may take, how large content may be.
 //!
-//! How long a block is waited for is the Node's to limit, and how long a client may leave an answer lying the connection's.
+//! How long a block is waited for is the Node's to limit. How long a response may take behind its head, and how long a
+//! client may take nothing of it, are the connection's.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::header::RANGE;
 use http::{HeaderMap, HeaderValue};
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{Limit, Node};
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use ipfrs_node::{Limit, Node, RequestDeadline};
 
-use crate::body::broken_off;
-use crate::error::{GatewayError, Problem, RpcError};
+use crate::error::{GatewayError, OverLimit, Problem, RpcError};
 use crate::gateway;
 use crate::request_id::RequestId;
 use crate::router::AppState;
@@ -49,67 +47,33 @@ pub(crate) fn too_many(state: &AppState, endpoint: &str, id: &HeaderValue) -> Re
     }
 }
 
-/// What `answer` gives, all of it within `gateway.max_request_seconds`: 504, which `refuse` renders, when its head does not
-/// come in time, broken off when its end does not. An answer that is given at once costs no timer.
+/// Counts a response to a request that struck a limit of its body, or found shared work full. A DAG over a bound was
+/// counted where it was read, and too many requests are counted where permits are given.
+pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
+    match response.extensions_mut().remove() {
+        Some(OverLimit(ErrorKind::RateLimited)) => state.node.count_refusal(Limit::Capacity),
+        Some(OverLimit(ErrorKind::TooLarge)) if has_body => state.node.count_refusal(Limit::BodyBytes),
+        _ => {}
+    }
+}
+
+/// Returns the response if its head comes before the `deadline`, else 504, which `refuse` renders. The connection cuts
+/// a response that takes longer behind its head. A response that is there at once costs no timer, and one without a
+/// connection has no deadline.
 pub(crate) async fn in_time(
-    state: &AppState,
+    deadline: Option<RequestDeadline>,
     answer: impl Future<Output = Response>,
     refuse: impl FnOnce(Error) -> Response,
 ) -> Response {
-    let longest = Duration::from_secs(state.config.max_request_seconds);
-    let end = Instant::now() + longest;
-    let Ok(response) = timeout_at(end, answer).await else { return refuse(over_time(&state.node, longest)) };
-    if response.body().is_end_stream() {
-        return response;
-    }
-    let node = state.node.clone();
-    response.map(|inner| Body::new(Timed { inner, node, longest, end, timer: None }))
-}
-
-fn over_time(node: &Node, longest: Duration) -> Error {
-    node.count_refusal(Limit::RequestTime);
-    let seconds = longest.as_secs();
-    let what = format!("the request took longer than {seconds} s (gateway.max_request_seconds = {seconds})");
-    Error::new(ErrorKind::Timeout, format!("{what}: ask for less at a time, with Range or entity-bytes"))
-}
-
-/// A body that is broken off when its time is over. A client that takes nothing is the connection's to give up: nobody
-/// asks for more of its body.
-struct Timed {
-    inner: Body,
-    node: Node,
-    longest: Duration,
-    end: Instant,
-    /// Once the body has had to be waited for.
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl HttpBody for Timed {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let this = &mut *self;
-        let mut is_over = Instant::now() >= this.end;
-        if !is_over {
-            if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-                return Poll::Ready(frame);
-            }
-            let end = this.end;
-            is_over = this.timer.get_or_insert_with(|| Box::pin(sleep_until(end))).as_mut().poll(cx).is_ready();
-        }
-        if !is_over {
-            return Poll::Pending;
-        }
-        Poll::Ready(Some(Err(axum::Error::new(broken_off(over_time(&this.node, this.longest))))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+    let Some(deadline) = deadline else { return answer.await };
+    let (mut answer, mut timer) = (pin!(answer), None);
+    let response = poll_fn(|cx| match answer.as_mut().poll(cx) {
+        Poll::Ready(response) => Poll::Ready(Some(response)),
+        Poll::Pending => deadline.poll_over(&mut timer, Duration::ZERO, cx).map(|()| None),
+    });
+    match response.await {
+        Some(response) => response,
+        None => refuse(deadline.strike()),
     }
 }
 

@@ -182,14 +182,15 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     let asked = state.compression.asked(&request);
     let browser = Browser::of(&request, &id);
     request.extensions_mut().insert(RequestId(id.clone()));
-    if !http_body::Body::is_end_stream(request.body()) {
+    let has_body = !http_body::Body::is_end_stream(request.body());
+    if has_body {
         let patience = state.config.idle_patience();
         let size = family.request_size.clone();
         // A client that waits to be told to send (RFC 9110, 10.1.1) has nothing on its way yet.
         let waits = request.headers().contains_key(http::header::EXPECT);
         request = request.map(|body| {
             let body = if waits { body } else { Body::new(Drained::new(body)) };
-            let body = Body::new(Patient::new(body, patience));
+            let body = Body::new(Patient::new(body, patience, state.node.clone()));
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }
@@ -197,7 +198,10 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     let mut response = if matches!(slot, Some(None)) {
         limits::too_many(state, &family.endpoint, &id)
     } else {
-        AssertUnwindSafe(answer(request)).catch_unwind().await.unwrap_or_else(|panic| panicked(panic.as_ref()))
+        let answer = AssertUnwindSafe(answer(request)).catch_unwind().await;
+        let mut response = answer.unwrap_or_else(|panic| panicked(panic.as_ref()));
+        limits::count(state, &mut response, has_body);
+        response
     };
     failure::log(&mut response, &family.endpoint, &id);
     let response = error_page::shown(state, browser, response);

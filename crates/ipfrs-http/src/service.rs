@@ -10,9 +10,10 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use axum::routing::future::RouteFuture;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
-use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as _;
+use ipfrs_node::Limit;
 use pin_project_lite::pin_project;
 use tower::Service as _;
 
@@ -29,6 +30,9 @@ use crate::router::AppState;
 
 /// What paths of immutable content begin with.
 const IPFS_PREFIX: &str = "/ipfs/";
+
+/// Methods that some resource has, for `OPTIONS *` (RFC 9110, 9.3.7).
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT";
 
 /// All routes, with a short way for answers that are ready. Cloning shares them.
 #[derive(Debug, Clone)]
@@ -85,6 +89,9 @@ impl Service {
         if lacks_host(request.version(), request.headers()) {
             let text = "a request of HTTP/1.1 has one Host header, and none has several (RFC 9112, 3.2)\n";
             return self.refused(&request, text);
+        }
+        if request.method() == Method::OPTIONS && request.uri().path() == "*" {
+            return self.at_once(&request, (StatusCode::NO_CONTENT, [(ALLOW, METHODS)]).into_response());
         }
         if request.method() == Method::CONNECT {
             return self.connect(&request);
@@ -163,6 +170,21 @@ impl Service {
         response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &self.state.request_ids));
         self.state.metrics.family(metrics::UNMATCHED, request.method()).ended_at_once(response.status());
         Step::Ready { response: Some(response) }
+    }
+
+    /// Counts a request whose head is refused with `status`, for the `limit` that struck, and returns an ID for it:
+    /// that of
+    /// `headers`, or a new one.
+    pub fn count_refused(
+        &self,
+        method: &Method,
+        status: StatusCode,
+        limit: Option<Limit>,
+        headers: &HeaderMap,
+    ) -> HeaderValue {
+        limit.into_iter().for_each(|limit| self.state.node.count_refusal(limit));
+        self.state.metrics.family(metrics::UNMATCHED, method).ended_at_once(status);
+        request_id::of(headers, &self.state.request_ids)
     }
 
     /// The routes by themselves.

@@ -12,11 +12,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, Response};
-use hyper::body::Incoming;
+use axum::http::{HeaderMap, HeaderValue, Request, Response};
 use ipfrs_grpc::Grpc;
-use ipfrs_http::{Plain, Service, Written};
-use ipfrs_node::{Limit, Node};
+use ipfrs_http::{Plain, Service, Written, log_broken_off};
+use ipfrs_node::{Limit, Node, RequestDeadline};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
 use tokio::io::AsyncWrite;
@@ -29,6 +28,8 @@ use crate::ServerConfig;
 use crate::ends::{Drain, Ends};
 use crate::hyper_connection::{Left, Protocols};
 use crate::parked::{Parked, Woken};
+use crate::received::Received;
+use crate::request_head::Refusal;
 
 /// How long accepting rests after the system refused a connection, for lack of descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -42,7 +43,7 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
     type Answering: Future<Output = Result<Response<Body>, Infallible>> + Send;
 
     /// Answers a request from `peer`.
-    fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering;
+    fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering;
 
     /// Returns the front-end for what follows on the connection where `connect` opens a tunnel: see
     /// [`Service::tunnel`].
@@ -53,6 +54,9 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
 
     /// The answer to a GET of HTTP/1.1 where it is ready: see [`Service::answer_written`].
     fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written>;
+
+    /// Counts a request whose head is refused, and gives it an ID.
+    fn count_refused(&self, refusal: &Refusal) -> HeaderValue;
 }
 
 impl FrontEnd for Service {
@@ -60,7 +64,7 @@ impl FrontEnd for Service {
 
     type Answering = ipfrs_http::Answering;
 
-    fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering {
+    fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering {
         self.answer(request, Some(peer))
     }
 
@@ -75,6 +79,10 @@ impl FrontEnd for Service {
     fn answer_written(&self, path: &str, plain: &Plain, head: &mut Vec<u8>) -> Option<Written> {
         self.answer_written(path, plain, head)
     }
+
+    fn count_refused(&self, refusal: &Refusal) -> HeaderValue {
+        self.count_refused(&refusal.method, refusal.status, refusal.limit, &refusal.headers)
+    }
 }
 
 impl FrontEnd for Grpc {
@@ -83,7 +91,7 @@ impl FrontEnd for Grpc {
 
     type Answering = ipfrs_grpc::Answering;
 
-    fn answer(&self, request: Request<Incoming>, _peer: IpAddr) -> Self::Answering {
+    fn answer(&self, request: Request<Received>, _peer: IpAddr) -> Self::Answering {
         self.answer(request)
     }
 
@@ -100,6 +108,10 @@ impl FrontEnd for Grpc {
     fn answer_written(&self, _: &str, _: &Plain, _: &mut Vec<u8>) -> Option<Written> {
         None
     }
+
+    fn count_refused(&self, refusal: &Refusal) -> HeaderValue {
+        self.count_refused(refusal.limit, &refusal.headers)
+    }
 }
 
 /// What all connections share, of whichever listener.
@@ -111,6 +123,8 @@ pub(crate) struct Connections {
     slots: Arc<Semaphore>,
     tracker: TaskTracker,
     drain: Drain,
+    max_header_bytes: usize,
+    max_request: Duration,
     header_timeout: Duration,
     write_timeout: Duration,
     busy_poll: Duration,
@@ -136,14 +150,17 @@ impl Drop for Open {
 }
 
 impl Connections {
-    pub(crate) fn new(config: &ServerConfig, node: Node, active: IntGauge) -> Arc<Self> {
+    /// A request may take `max_request`.
+    pub(crate) fn new(config: &ServerConfig, max_request: Duration, node: Node, active: IntGauge) -> Arc<Self> {
         Arc::new(Self {
-            protocols: Protocols::new(config, node.clone()),
+            protocols: Protocols::new(config, max_request, node.clone()),
             node,
             active,
             slots: Arc::new(Semaphore::new(config.max_connections)),
             tracker: TaskTracker::new(),
             drain: Drain::default(),
+            max_header_bytes: config.max_header_bytes,
+            max_request,
             header_timeout: config.header_timeout(),
             write_timeout: config.write_timeout(),
             busy_poll: config.busy_poll(),
@@ -197,18 +214,17 @@ impl Connections {
         }
         let started = pin!(self.drain.started.cancelled());
         let cut = pin!(self.drain.cut.cancelled());
-        let silence = pin!(sleep(self.header_timeout));
-        let mut ends = Ends::new(&self.drain, started, cut, silence, self.header_timeout);
-        let mut parked = Parked::new(front_end, peer, self.busy_poll);
+        let mut ends = Ends::new(&self.drain, started, cut, self.header_timeout);
+        let mut parked = Parked::new(front_end, peer, self.max_header_bytes, self.busy_poll);
         loop {
-            let is_http2 = match poll_fn(|cx| poll_parked(&mut parked, &mut socket, &mut ends, cx)).await {
-                Ok(Woken::Asks { is_http2 }) => is_http2,
+            let asks = match poll_fn(|cx| self.poll_parked(&mut parked, &mut socket, &mut ends, cx)).await {
+                Ok(Woken::Asks(asks)) => asks,
                 Ok(Woken::Ends) => return close(socket, &mut ends).await,
                 Ok(Woken::Cut) => return,
                 Err(error) => return self.note(&error),
             };
             // In a box: what hyper needs is there while it answers, and not while the connection is idle.
-            let is_new = match Box::pin(self.protocols.answer(socket, is_http2, &parked, &mut ends)).await {
+            let is_new = match Box::pin(self.protocols.answer(socket, asks, &parked, &mut ends)).await {
                 Ok(Left::Parked(left)) => {
                     socket = left;
                     false
@@ -225,6 +241,44 @@ impl Connections {
             };
             parked.park(is_new);
         }
+    }
+
+    /// Waits for a request that is not ready, or the end.
+    fn poll_parked<F: FrontEnd>(
+        &self,
+        parked: &mut Parked<F>,
+        socket: &mut Socket,
+        ends: &mut Ends<'_, '_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Woken>> {
+        if let Poll::Ready(woken) = parked.poll(socket, ends, cx) {
+            return Poll::Ready(woken);
+        }
+        if parked.is_answering() {
+            if ends.is_over(parked.since() + self.max_request, cx) {
+                RequestDeadline::new(&self.node, self.max_request).cut().as_ref().map(log_broken_off);
+                return Poll::Ready(Ok(Woken::Cut));
+            }
+            return ends.poll_cut(cx).map(|()| Ok(Woken::Cut));
+        }
+        if ends.is_draining(cx) {
+            if !socket.has_arrived() {
+                return Poll::Ready(Ok(Woken::Ends));
+            }
+            // It has asked before it was told.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if !ends.is_silent(parked.since(), cx) {
+            return Poll::Pending;
+        }
+        if !parked.has_begun() {
+            return Poll::Ready(Ok(Woken::Ends));
+        }
+        parked.refuse(&Refusal::late_head(self.header_timeout));
+        socket.expect_more();
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Counts a client that was given up.
@@ -251,30 +305,6 @@ impl Connections {
         self.tracker.wait().await;
         left
     }
-}
-
-/// Waits for a request that is not ready, or the end.
-fn poll_parked<F: FrontEnd>(
-    parked: &mut Parked<F>,
-    socket: &mut Socket,
-    ends: &mut Ends<'_, '_>,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<Woken>> {
-    if let Poll::Ready(woken) = parked.poll(socket, ends, cx) {
-        return Poll::Ready(woken);
-    }
-    if parked.is_answering() {
-        return ends.poll_cut(cx).map(|()| Ok(Woken::Cut));
-    }
-    if ends.is_draining(cx) {
-        if !socket.has_arrived() {
-            return Poll::Ready(Ok(Woken::Ends));
-        }
-        // It has asked before it was told.
-        cx.waker().wake_by_ref();
-        return Poll::Pending;
-    }
-    if ends.is_silent(parked.since(), cx) { Poll::Ready(Ok(Woken::Ends)) } else { Poll::Pending }
 }
 
 /// Ends a connection between two answers.

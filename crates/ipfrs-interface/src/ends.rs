@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::task::coop::has_budget_remaining;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 /// The two steps of ending: connections finish what they do, then whatever is left is cut.
@@ -45,22 +45,50 @@ pub(crate) struct Ends<'a, 'd> {
     /// Whether the task's waker is with `started`.
     is_registered: bool,
     cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
-    silence: Pin<&'a mut Sleep>,
-    /// Whether the task's waker is with `silence`.
-    is_timed: bool,
+    silence: Alarm,
     longest: Duration,
+    /// For the deadlines of requests.
+    over: Alarm,
+}
+
+/// A timer of a connection's task for times that only move on. It is set anew when it has run out, and not for each
+/// time.
+#[derive(Debug, Default)]
+struct Alarm {
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Whether the task's waker is with `sleep`.
+    is_timed: bool,
+}
+
+impl Alarm {
+    /// Whether the time is over. The task is woken when it is.
+    fn is_over(&mut self, end: Instant, cx: &mut Context<'_>) -> bool {
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        if self.is_timed && !sleep.is_elapsed() {
+            return false;
+        }
+        while sleep.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= end {
+                return true;
+            }
+            sleep.as_mut().reset(end);
+        }
+        // A task that has done enough for one turn is told so instead of having its waker taken.
+        self.is_timed = has_budget_remaining();
+        false
+    }
 }
 
 impl<'a, 'd> Ends<'a, 'd> {
-    /// Of a connection: the two steps of `drain`, and a timer for a client that may ask for nothing for `longest`.
+    /// Returns those of a connection: the two steps of `drain`, and the time for which a client may ask for nothing.
     pub(crate) fn new(
         drain: &'d Drain,
         started: Pin<&'a mut WaitForCancellationFuture<'d>>,
         cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
-        silence: Pin<&'a mut Sleep>,
         longest: Duration,
     ) -> Self {
-        Self { drain, started, is_registered: false, cut, silence, is_timed: false, longest }
+        let (silence, over) = (Alarm::default(), Alarm::default());
+        Self { drain, started, is_registered: false, cut, silence, longest, over }
     }
 
     /// Whether the daemon drains.
@@ -85,19 +113,11 @@ impl<'a, 'd> Ends<'a, 'd> {
 
     /// Whether a client that has asked for nothing `since` then has had its time. The task is woken when it has.
     pub(crate) fn is_silent(&mut self, since: Instant, cx: &mut Context<'_>) -> bool {
-        if self.is_timed && !self.silence.is_elapsed() {
-            return false;
-        }
-        let end = since + self.longest;
-        // The timer is not set anew for each request, but when it has run out and there were some.
-        while self.silence.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= end {
-                return true;
-            }
-            self.silence.as_mut().reset(end);
-        }
-        // A task that has done enough for one turn is told so instead of having its waker taken.
-        self.is_timed = has_budget_remaining();
-        false
+        self.silence.is_over(since + self.longest, cx)
+    }
+
+    /// Whether a request whose time ends `at` then is over. The task is woken when it is.
+    pub(crate) fn is_over(&mut self, at: Instant, cx: &mut Context<'_>) -> bool {
+        self.over.is_over(at, cx)
     }
 }

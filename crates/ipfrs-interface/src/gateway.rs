@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_grpc::Grpc;
@@ -93,7 +94,8 @@ impl Gateway {
             app.service.mount_grpc(services.web_routes(), grpc_addresses.iter().map(SocketAddr::to_string).collect());
             grpc = Some((services, grpc_listeners));
         }
-        let connections = Connections::new(&config.server, node.clone(), app.metrics.connections_active);
+        let max_request = Duration::from_secs(config.gateway.max_request_seconds);
+        let connections = Connections::new(&config.server, max_request, node.clone(), app.metrics.connections_active);
         let api_file = match config.store.read_only {
             true => None,
             false => ApiFile::write(repo, &addresses)?,

@@ -1,26 +1,32 @@
-//! Connections while hyper answers what comes on them: HTTP/2 to its end, HTTP/1.1 until the connection is between two requests.
+//! Connections that hyper serves: HTTP/2 to its end, HTTP/1.1 for one request.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
+use std::future::{Ready, poll_fn, ready};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response, Version};
+use futures::future::Either;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use ipfrs_node::Node;
+use ipfrs_http::log_broken_off;
+use ipfrs_node::{Node, RequestDeadline};
 use ipfrs_stream::{Socket, Traffic};
 use tokio::time::Instant;
 
 use crate::ServerConfig;
 use crate::connection::FrontEnd;
 use crate::ends::{Draining, Ends};
-use crate::parked::Parked;
+use crate::one_request::OneRequest;
+use crate::parked::{Asks, Parked};
+use crate::received::Received;
+use crate::refused;
+use crate::request_head::Refusal;
 use crate::request_log::Logged;
 use crate::stalled_streams::{StreamExecutor, Watched};
 use crate::tunnel::Asked;
@@ -38,9 +44,19 @@ const H2_SEND_BUFFER_BYTES: usize = 1 << 20;
 /// A client that has been silent for this long is asked whether it is still there.
 const H2_PING_INTERVAL: Duration = Duration::from_secs(30);
 
+/// Headers of HTTP/2 that h2 takes beyond the limit, and more than that refuses without a text.
+const H2_MORE_HEADER_BYTES: u32 = 64 * 1024;
+/// Bytes that each header counts besides its name and value (RFC 9113, 6.5.2).
+const H2_HEADER_BYTES: usize = 32;
+/// How long after its deadline a request is cut: before that, its handler responds with an error.
+pub(crate) const DEADLINE_GRACE: Duration = Duration::from_secs(1);
+
 /// hyper, set up.
 #[derive(Debug)]
 pub(crate) struct Protocols {
+    node: Node,
+    max_header_bytes: usize,
+    max_request: Duration,
     http1: http1::Builder,
     http2: http2::Builder<StreamExecutor>,
 }
@@ -70,7 +86,7 @@ enum Done {
 }
 
 impl Protocols {
-    pub(crate) fn new(config: &ServerConfig, node: Node) -> Self {
+    pub(crate) fn new(config: &ServerConfig, max_request: Duration, node: Node) -> Self {
         let header_bytes = u32::try_from(config.max_header_bytes).unwrap_or(u32::MAX);
         let mut http1 = http1::Builder::new();
         http1
@@ -80,16 +96,16 @@ impl Protocols {
             .half_close(true)
             .header_read_timeout(config.header_timeout())
             .max_buf_size(config.max_header_bytes);
-        let mut http2 = http2::Builder::new(StreamExecutor { node, longest: config.write_timeout() });
+        let mut http2 = http2::Builder::new(StreamExecutor { node: node.clone(), longest: config.write_timeout() });
         http2
             .timer(TokioTimer::new())
-            .max_header_list_size(header_bytes)
+            .max_header_list_size(header_bytes.saturating_add(H2_MORE_HEADER_BYTES))
             .max_concurrent_streams(H2_STREAMS)
             .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
             .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
             .max_send_buf_size(H2_SEND_BUFFER_BYTES)
             .keep_alive_interval(H2_PING_INTERVAL);
-        Self { http1, http2 }
+        Self { node, max_header_bytes: config.max_header_bytes, max_request, http1, http2 }
     }
 
     /// Answers what comes on the `socket` of a connection that was `parked` until now.
@@ -99,7 +115,7 @@ impl Protocols {
     pub(crate) async fn answer<F: FrontEnd>(
         &self,
         socket: Socket,
-        is_http2: bool,
+        asks: Asks,
         parked: &Parked<F>,
         ends: &mut Ends<'_, '_>,
     ) -> hyper::Result<Left<F>> {
@@ -108,48 +124,47 @@ impl Protocols {
             front_end,
             peer,
             asked: Arc::default(),
+            deadline: Arc::default(),
+            node: self.node.clone(),
+            max_header_bytes: self.max_header_bytes,
+            max_request: self.max_request,
             traffic: socket.traffic(),
             draining: ends.draining().clone(),
         };
-        if is_http2 {
-            self.http2(socket, front, parked.since(), ends).await?;
-            return Ok(Left::Closed);
+        match asks {
+            Asks::Http1(extent) => self.http1(OneRequest::new(socket, extent), front, ends).await,
+            Asks::Http2 => {
+                self.http2(socket, front, parked.since(), ends).await?;
+                Ok(Left::Closed)
+            }
         }
-        self.http1(socket, front, parked.since(), ends).await
     }
 
     async fn http1<F: FrontEnd>(
         &self,
-        socket: Socket,
+        request: OneRequest,
         front: Front<F>,
-        since: Instant,
         ends: &mut Ends<'_, '_>,
     ) -> hyper::Result<Left<F>> {
-        let (asked, traffic) = (Arc::clone(&front.asked), socket.traffic());
-        let mut connection = self.http1.serve_connection(TokioIo::new(socket), front);
-        let mut is_ending = false;
+        let (asked, deadline, state) = (Arc::clone(&front.asked), Arc::clone(&front.deadline), request.state());
+        let mut connection = self.http1.serve_connection(TokioIo::new(request), front);
         let done = poll_fn(|cx| {
-            loop {
-                if let Poll::Ready(end) = Pin::new(&mut connection).poll(cx) {
-                    return Poll::Ready(end.map(|()| Done::Ended));
-                }
-                // Behind a request without a body hyper reads the next request, and that only after the answer was sent and flushed.
-                if asked.is_all_read() && traffic.waits_to_read() {
-                    return Poll::Ready(Ok(Done::Idle));
-                }
-                if !asked.has_asked() && ends.is_silent(since, cx) {
-                    return Poll::Ready(Ok(Done::Silent));
-                }
-                if !ends.is_draining(cx) {
-                    return Poll::Pending;
-                }
-                // Where the next request is there already, it is answered, and its answer says that it is the last.
-                if is_ending || !traffic.waits_to_read() {
-                    return ends.poll_cut(cx).map(|()| Ok(Done::Cut));
-                }
-                Pin::new(&mut connection).graceful_shutdown();
-                is_ending = true;
+            if let Poll::Ready(end) = Pin::new(&mut connection).poll(cx) {
+                return Poll::Ready(end.map(|()| Done::Ended));
             }
+            // hyper asks for the next request only after the response was sent and flushed.
+            if state.is_over() {
+                return Poll::Ready(Ok(Done::Idle));
+            }
+            if let Some(deadline) = deadline.get().filter(|_| !state.is_shut())
+                && let Some(at) = deadline.at()
+                && ends.is_over(at + DEADLINE_GRACE, cx)
+            {
+                deadline.cut().as_ref().map(log_broken_off);
+                return Poll::Ready(Ok(Done::Cut));
+            }
+            // While the daemon drains, a response that begins says that it is the last.
+            if ends.is_draining(cx) { ends.poll_cut(cx).map(|()| Ok(Done::Cut)) } else { Poll::Pending }
         })
         .await;
         let done = match done {
@@ -157,9 +172,9 @@ impl Protocols {
             Err(error) if error.is_timeout() => Done::Silent,
             done => done?,
         };
-        // In the buffer is what hyper has read of the next request, or of what is in the tunnel.
+        // In the buffer is what hyper has read of the request and not used, or of what is in the tunnel.
         let parts = connection.into_parts();
-        let (socket, read) = (parts.io.into_inner(), parts.read_buf);
+        let (socket, read) = (parts.io.into_inner().into_socket(), parts.read_buf);
         Ok(match (done, asked.take_tunnel()) {
             (Done::Idle, _) => Left::Parked(socket.with_unread(read)),
             (Done::Ended, Some(front_end)) => Left::Tunnel(socket.with_unread(read), front_end),
@@ -208,6 +223,11 @@ struct Front<F> {
     /// The address of whoever connected.
     peer: IpAddr,
     asked: Arc<Asked<F>>,
+    /// The deadline of the request of HTTP/1.1.
+    deadline: Arc<OnceLock<RequestDeadline>>,
+    node: Node,
+    max_header_bytes: usize,
+    max_request: Duration,
     traffic: Traffic,
     /// Whether the daemon drains.
     draining: Draining,
@@ -216,15 +236,43 @@ struct Front<F> {
 impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Watched<Logged<F::Answering>>;
+    type Future = Watched<Either<Logged<F::Answering>, Ready<Result<Response<Body>, Infallible>>>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.asked.note(&request, &self.front_end);
         let version = request.version();
+        let deadline = RequestDeadline::new(&self.node, self.max_request);
         // HTTP/2 has its own way to say that an answer is the last. What opens a tunnel never is.
         let says_the_end = version != Version::HTTP_2 && request.method() != Method::CONNECT;
         let ends = says_the_end.then(|| self.draining.clone());
-        let answer = |request| self.front_end.answer(request, self.peer);
-        Watched::new(Logged::new(request, self.peer, answer), version, ends, self.traffic.clone())
+        let answer = if version == Version::HTTP_2 && header_list_bytes(&request) > self.max_header_bytes {
+            let refusal = Refusal::large_head(self.max_header_bytes).of_http2(&request);
+            Either::Right(ready(Ok(refused::response(&self.front_end, &refusal, self.peer))))
+        } else {
+            Either::Left(self.answered(request, &deadline))
+        };
+        Watched::new(answer, version, ends, self.traffic.clone(), deadline)
     }
+}
+
+impl<F: FrontEnd> Front<F> {
+    fn answered(&self, request: Request<Incoming>, deadline: &RequestDeadline) -> Logged<F::Answering> {
+        if request.version() != Version::HTTP_2 {
+            let _first = self.deadline.set(deadline.clone());
+        }
+        let mut request = request.map(|body| Received::new(body, deadline.clone()));
+        request.extensions_mut().insert(deadline.clone());
+        Logged::new(request, self.peer, |request| self.front_end.answer(request, self.peer))
+    }
+}
+
+/// The size of the headers as RFC 9113 counts it (6.5.2), with the parts of the target.
+fn header_list_bytes<B>(request: &Request<B>) -> usize {
+    let size = |name: usize, value: usize| name + value + H2_HEADER_BYTES;
+    let uri = request.uri();
+    let target = uri.path_and_query().map_or(0, |target| size(":path".len(), target.as_str().len()))
+        + uri.authority().map_or(0, |authority| size(":authority".len(), authority.as_str().len()))
+        + uri.scheme_str().map_or(0, |scheme| size(":scheme".len(), scheme.len()))
+        + size(":method".len(), request.method().as_str().len());
+    request.headers().iter().fold(target, |sum, (name, value)| sum + size(name.as_str().len(), value.len()))
 }

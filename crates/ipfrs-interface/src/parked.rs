@@ -1,6 +1,6 @@
-//! A connection between two requests, which holds its socket and little else; and the requests that are answered from there, because
-//! their answers are ready. Everything else, heads that have not come to their end among it, is handed to hyper, with all
-//! bytes that were read of it.
+//! Connections between two requests, which hold their sockets and little else. Requests whose responses are cached, or
+//! whose heads are refused, get their responses from here. All others are handed to hyper, once their heads are complete
+//! and checked.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -20,6 +20,8 @@ use crate::busy_poll;
 use crate::connection::FrontEnd;
 use crate::ends::Ends;
 use crate::head::Get;
+use crate::refused;
+use crate::request_head::{self, Extent, Refusal};
 use crate::request_log;
 
 /// What a client of HTTP/2 begins with (RFC 9113, 3.4).
@@ -46,11 +48,20 @@ thread_local! {
     });
 }
 
+/// Request or connection for hyper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// A request of HTTP/1.1.
+    Http1(Extent),
+    /// A connection of HTTP/2.
+    Http2,
+}
+
 /// Why a connection is parked no more.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// There is something for hyper, which the socket gives when it is read.
-    Asks { is_http2: bool },
+    Asks(Asks),
     /// It is to be closed: the client has said that it sends nothing more, or was waited for long enough.
     Ends,
     /// It broke off in an answer, whose time is over.
@@ -64,8 +75,10 @@ pub(crate) struct Parked<F> {
     peer: IpAddr,
     /// Whether nothing was asked yet: it may be going to speak HTTP/2.
     is_new: bool,
-    /// Of a new connection, what may become the beginning of HTTP/2.
-    held: Bytes,
+    /// Most bytes of a request's head.
+    max_header_bytes: usize,
+    /// A head that has not come to its end.
+    held: Vec<u8>,
     /// The headers of the last request that was answered here: most clients send the same with each.
     usual: Option<Box<Usual>>,
     /// What the socket has not taken yet.
@@ -74,6 +87,8 @@ pub(crate) struct Parked<F> {
     since: Instant,
     /// Whether there was an answer since the socket was last waited for.
     has_answered: bool,
+    /// Whether the connection ends once all is sent: the last request was refused.
+    is_refused: bool,
     /// How long the next request is looked for before it is waited for.
     busy_poll: Duration,
 }
@@ -92,9 +107,20 @@ struct Unsent {
 
 impl<F: FrontEnd> Parked<F> {
     /// A connection from `peer` on which nothing was said yet.
-    pub(crate) fn new(front_end: F, peer: IpAddr, busy_poll: Duration) -> Self {
-        let (is_new, held, usual, unsent, since) = (true, Bytes::new(), None, None, Instant::now());
-        Self { front_end, peer, is_new, held, usual, unsent, since, has_answered: false, busy_poll }
+    pub(crate) fn new(front_end: F, peer: IpAddr, max_header_bytes: usize, busy_poll: Duration) -> Self {
+        Self {
+            front_end,
+            peer,
+            is_new: true,
+            max_header_bytes,
+            held: Vec::new(),
+            usual: None,
+            unsent: None,
+            since: Instant::now(),
+            has_answered: false,
+            is_refused: false,
+            busy_poll,
+        }
     }
 
     /// Begins to wait for a request now. `is_new`: what comes has its own version of HTTP.
@@ -125,6 +151,11 @@ impl<F: FrontEnd> Parked<F> {
         self.unsent.is_some()
     }
 
+    /// Whether a part of the head of an HTTP/1 request is there.
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.held.is_empty() && !(self.is_new && PREFACE.starts_with(&self.held))
+    }
+
     /// Answers what is ready, until there is something else, or an answer must say that it is the last.
     ///
     /// # Errors
@@ -140,6 +171,9 @@ impl<F: FrontEnd> Parked<F> {
                 ready!(unsent.poll_send(socket, cx))?;
                 self.unsent = None;
                 self.since = Instant::now();
+            }
+            if self.is_refused {
+                return Poll::Ready(Ok(Woken::Ends));
             }
             let woken = DESK.with_borrow_mut(|desk| self.poll_requests(socket, ends, desk, cx));
             match woken? {
@@ -169,35 +203,69 @@ impl<F: FrontEnd> Parked<F> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Option<Woken>>> {
         let mut buf = ReadBuf::new(&mut desk.read);
-        buf.put_slice(&self.held);
         ready!(Pin::new(&mut *socket).poll_read(cx, &mut buf))?;
-        let held = std::mem::take(&mut self.held);
-        let read = buf.filled();
-        if read.is_empty() {
+        let mut held = std::mem::take(&mut self.held);
+        if buf.filled().is_empty() {
             return Poll::Ready(Ok(Some(Woken::Ends)));
         }
-        let is_end = read.len() == held.len();
-        if self.is_new && !is_end && read.len() < PREFACE.len() && PREFACE.starts_with(read) {
-            self.held = Bytes::copy_from_slice(read);
-            return Poll::Ready(Ok(None));
-        }
-        let is_http2 = self.is_new && read.starts_with(PREFACE);
-        let mut rest = read;
-        while !rest.is_empty() && self.unsent.is_none() && !ends.draining().has_begun() {
+        let seen = held.len();
+        let read = if seen == 0 {
+            buf.filled()
+        } else {
+            held.extend_from_slice(buf.filled());
+            &held
+        };
+        let mut rest = &read[request_head::empty_lines(read)..];
+        // HTTP/2 begins with the first byte of a connection.
+        self.is_new &= rest.len() == read.len();
+        // A head that comes in many pieces is parsed when its end is there, and not with each of them.
+        let is_worth_parsing = seen == 0 || request_head::has_end(read, seen);
+        while !rest.is_empty() && is_worth_parsing && self.unsent.is_none() && !ends.draining().has_begun() {
             desk.head.clear();
             let Some((len, answer)) = self.answer(rest, &mut desk.headers, &mut desk.head) else { break };
             rest = &rest[len..];
+            rest = &rest[request_head::empty_lines(rest)..];
             self.is_new = false;
             self.since = answer.start.into();
             self.has_answered = true;
             self.unsent = sent(socket, cx, &desk.head, answer)?;
         }
-        let is_all = rest.is_empty();
-        if !is_all {
+        if rest.is_empty() || self.unsent.is_some() {
             socket.unread(Bytes::copy_from_slice(rest));
+            return Poll::Ready(Ok(None));
         }
-        let woken = (!is_all && self.unsent.is_none()).then_some(Woken::Asks { is_http2 });
-        Poll::Ready(Ok(woken))
+        if self.is_new && rest.starts_with(PREFACE) {
+            socket.unread(Bytes::copy_from_slice(rest));
+            return Poll::Ready(Ok(Some(Woken::Asks(Asks::Http2))));
+        }
+        let may_go_on = rest.len() < self.max_header_bytes;
+        let is_partial = !is_worth_parsing || (self.is_new && PREFACE.starts_with(rest));
+        let checked = if is_partial && may_go_on { Ok(None) } else { request_head::check(rest, self.max_header_bytes) };
+        Poll::Ready(Ok(match checked {
+            Ok(Some(extent)) => {
+                socket.unread(Bytes::copy_from_slice(rest));
+                Some(Woken::Asks(Asks::Http1(extent)))
+            }
+            Ok(None) => {
+                let before = read.len() - rest.len();
+                self.held = if seen == 0 { rest.to_vec() } else { without_first(held, before) };
+                None
+            }
+            Err(refusal) => {
+                self.refuse(&refusal);
+                socket.expect_more();
+                None
+            }
+        }))
+    }
+
+    /// Responds to a request whose head is refused, and ends the connection.
+    pub(crate) fn refuse(&mut self, refusal: &Refusal) {
+        self.held = Vec::new();
+        let head = refused::serialized(&self.front_end, refusal, self.peer);
+        self.since = Instant::now();
+        self.is_refused = true;
+        self.unsent = Some(Box::new(Unsent { head, body: Bytes::new() }));
     }
 
     /// Answers the request that `bytes` begin with, if its answer is ready: its head is written to `head`. Gives how long the request
@@ -218,6 +286,12 @@ impl<F: FrontEnd> Parked<F> {
         }
         Some((get.len, answer))
     }
+}
+
+/// Removes the first bytes of a buffer.
+fn without_first(mut bytes: Vec<u8>, count: usize) -> Vec<u8> {
+    bytes.drain(..count);
+    bytes
 }
 
 /// Sends an answer. Gives what the socket does not take at once.
@@ -262,14 +336,14 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::body::Body;
-    use axum::http::{Request, Response};
-    use hyper::body::Incoming;
+    use axum::http::{HeaderValue, Request, Response};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
-    use tokio::time::sleep;
 
     use super::*;
     use crate::ends::Drain;
+    use crate::received::Received;
+    use crate::request_head::BodyLength;
 
     /// Has nothing ready, and counts how often it was asked.
     #[derive(Clone, Default)]
@@ -280,7 +354,7 @@ mod tests {
 
         type Answering = Ready<Result<Response<Body>, Infallible>>;
 
-        fn answer(&self, _: Request<Incoming>, _: IpAddr) -> Self::Answering {
+        fn answer(&self, _: Request<Received>, _: IpAddr) -> Self::Answering {
             std::future::ready(Ok(Response::default()))
         }
 
@@ -296,6 +370,10 @@ mod tests {
         fn answer_written(&self, _: &str, _: &Plain, _: &mut Vec<u8>) -> Option<Written> {
             None
         }
+
+        fn count_refused(&self, _: &Refusal) -> HeaderValue {
+            HeaderValue::from_static("id")
+        }
     }
 
     #[tokio::test]
@@ -305,15 +383,15 @@ mod tests {
         let mut socket = Socket::new(listener.accept().await.unwrap().0, None, ipfrs_stream::Bandwidth::default());
         let drain = Drain::default();
         let (started, cut) = (pin!(drain.started.cancelled()), pin!(drain.cut.cancelled()));
-        let silence = pin!(sleep(Duration::from_secs(3_600)));
-        let ends = Ends::new(&drain, started, cut, silence, Duration::from_secs(3_600));
+        let ends = Ends::new(&drain, started, cut, Duration::from_secs(3_600));
         let front_end = Asked::default();
-        let mut parked = Parked::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), Duration::ZERO);
+        let mut parked = Parked::new(front_end.clone(), IpAddr::V4(Ipv4Addr::LOCALHOST), 8_192, Duration::ZERO);
         let request = b"GET /ipfs/a HTTP/1.1\r\nHost: x\r\n\r\n";
         for _ in 0..2 {
             client.write_all(request).await.unwrap();
             let woken = poll_fn(|cx| parked.poll(&mut socket, &ends, cx)).await.unwrap();
-            assert_eq!(woken, Woken::Asks { is_http2: false });
+            let extent = Extent { head: request.len(), body: BodyLength::Bytes(0) };
+            assert_eq!(woken, Woken::Asks(Asks::Http1(extent)));
             let mut left = vec![0; request.len()];
             socket.read_exact(&mut left).await.unwrap();
             assert_eq!(left, request);

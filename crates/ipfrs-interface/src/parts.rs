@@ -40,7 +40,6 @@ impl Parts {
         let limits = Limits {
             slots: app.slots.clone(),
             upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds),
-            max_request: Duration::from_secs(config.gateway.max_request_seconds),
             compression: config.compression.enabled,
         };
         Grpc::new(&self.node, limits, lifecycle, &self.registry)

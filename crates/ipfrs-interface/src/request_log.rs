@@ -10,10 +10,12 @@ use std::time::Instant;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::HOST;
 use axum::http::uri::Authority;
-use axum::http::{Method, Request, Response, StatusCode};
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::{Frame, SizeHint};
 use ipfrs_http::{Plain, Written};
 use pin_project_lite::pin_project;
+
+use crate::request_head::Refusal;
 
 /// The target that `RUST_LOG=ipfrs_interface=debug` turns on.
 const TARGET: &str = "ipfrs_interface";
@@ -94,6 +96,24 @@ pub(crate) fn written(path: &str, plain: &Plain, client: IpAddr, head: &[u8], an
     };
     let id = String::from_utf8_lossy(&head[answer.request_id.clone()]).into_owned();
     drop(Finish { entry, status: StatusCode::OK, id, sent_bytes: answer.body.len() as u64, complete: true });
+}
+
+/// Logs a request from `client` that is refused for its head.
+pub(crate) fn refused(refusal: &Refusal, client: IpAddr, id: &HeaderValue) {
+    if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+        return;
+    }
+    let entry = Entry {
+        started: Instant::now(),
+        client: client.to_canonical(),
+        host: String::new(),
+        method: refusal.method.clone(),
+        // The query may hold what is not to be logged.
+        path: refusal.target.split(['?', '#']).next().unwrap_or_default().to_owned(),
+    };
+    let id = id.to_str().unwrap_or_default().to_owned();
+    let sent_bytes = refusal.text.len() as u64 + 1;
+    drop(Finish { entry, status: refusal.status, id, sent_bytes, complete: true });
 }
 
 /// The host that a request names, as it is written.

@@ -1,7 +1,8 @@
-//! Streams of HTTP/2 whose client takes nothing. Its window for a stream may stay shut while the connection lives on, so the
-//! connection's socket never sees that; what does is the task that sends the stream, which asks for no more of the body.
+//! Streams of HTTP/2 whose client takes nothing, or too little in the time of the request. Its window for a stream may
+//! stay shut while the connection lives on, so the connection's socket never sees that; what does is the task that
+//! sends the stream, which asks for no more of the body.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,13 +14,15 @@ use axum::http::header::CONNECTION;
 use hyper::body::{Frame, SizeHint};
 use hyper::rt::Executor;
 use hyper::{Response, Version};
-use ipfrs_node::{Limit, Node};
+use ipfrs_http::log_broken_off;
+use ipfrs_node::{Limit, Node, RequestDeadline};
 use ipfrs_stream::Traffic;
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::ends::Draining;
 use crate::flowing::Flowing;
+use crate::hyper_connection::DEADLINE_GRACE;
 
 /// Most bytes that are handed to a stream at once: what a client must take in the time that it has.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -36,6 +39,8 @@ struct Progress {
 tokio::task_local! {
     /// That of the stream that the current task sends.
     static PROGRESS: Cell<Progress>;
+    /// The deadline of its request, once it is known.
+    static DEADLINE: OnceCell<RequestDeadline>;
 }
 
 /// Runs the tasks of HTTP/2 connections, and ends those whose clients take nothing for too long, which resets the stream.
@@ -47,8 +52,9 @@ pub(crate) struct StreamExecutor {
 
 impl<F: Future<Output: Send> + Send + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, sending: F) {
-        let stream = Stream { sending, executor: self.clone(), timer: None, seen: Progress::default() };
-        tokio::spawn(PROGRESS.scope(Cell::default(), stream));
+        let seen = Progress::default();
+        let stream = Stream { sending, executor: self.clone(), timer: None, seen, over: None };
+        tokio::spawn(DEADLINE.scope(OnceCell::new(), PROGRESS.scope(Cell::default(), stream)));
     }
 }
 
@@ -61,6 +67,8 @@ pin_project! {
         timer: Option<Pin<Box<Sleep>>>,
         // When the timer was set.
         seen: Progress,
+        // For the deadline of the request.
+        over: Option<Pin<Box<Sleep>>>,
     }
 }
 
@@ -70,6 +78,15 @@ impl<F: Future> Future for Stream<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         if this.sending.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let is_over = DEADLINE.try_with(|deadline| {
+            let over = deadline.get().map(|deadline| (deadline, deadline.poll_over(this.over, DEADLINE_GRACE, cx)));
+            over.filter(|(_, over)| over.is_ready())
+                .map(|(deadline, _)| deadline.cut().as_ref().map(log_broken_off))
+                .is_some()
+        });
+        if is_over.unwrap_or_default() {
             return Poll::Ready(());
         }
         let progress = PROGRESS.try_with(Cell::get).unwrap_or_default();
@@ -103,14 +120,21 @@ pin_project! {
         // Whether the daemon drains, where the answer is to say so.
         draining: Option<Draining>,
         traffic: Traffic,
+        deadline: RequestDeadline,
     }
 }
 
 impl<A> Watched<A> {
-    /// Watches the answer to a request of `version` on a connection with this `traffic`. Once the daemon is `draining`, it says
-    /// that the connection is closed then.
-    pub(crate) fn new(answer: A, version: Version, draining: Option<Draining>, traffic: Traffic) -> Self {
-        Self { answer, version, draining, traffic }
+    /// Watches the answer to a request of `version` on a connection with this `traffic`. Once the daemon is `draining`,
+    /// it says that the connection is closed then. A stream of HTTP/2 is cut at the `deadline`.
+    pub(crate) fn new(
+        answer: A,
+        version: Version,
+        draining: Option<Draining>,
+        traffic: Traffic,
+        deadline: RequestDeadline,
+    ) -> Self {
+        Self { answer, version, draining, traffic, deadline }
     }
 }
 
@@ -119,6 +143,10 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        // Only the task of a stream has it.
+        let _ = DEADLINE.try_with(|kept| {
+            kept.get_or_init(|| this.deadline.clone());
+        });
         let Ok(mut response) = ready!(this.answer.poll(cx));
         if this.draining.as_ref().is_some_and(Draining::has_begun) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

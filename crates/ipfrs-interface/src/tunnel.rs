@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::{Method, Request};
-use hyper::body::{Body, Incoming};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 
 use crate::connection::FrontEnd;
@@ -12,15 +12,13 @@ use crate::connection::FrontEnd;
 #[derive(Debug)]
 pub(crate) struct Asked<F> {
     has_asked: AtomicBool,
-    /// Whether the last request had no body, so that after its answer the next request comes.
-    is_all_read: AtomicBool,
     /// The front-end for what is in the tunnel that the last CONNECT opened.
     tunnel: Mutex<Option<F>>,
 }
 
 impl<F> Default for Asked<F> {
     fn default() -> Self {
-        Self { has_asked: AtomicBool::new(false), is_all_read: AtomicBool::new(false), tunnel: Mutex::new(None) }
+        Self { has_asked: AtomicBool::new(false), tunnel: Mutex::new(None) }
     }
 }
 
@@ -28,7 +26,6 @@ impl<F: FrontEnd> Asked<F> {
     /// Notes a request to `front_end`.
     pub(crate) fn note(&self, request: &Request<Incoming>, front_end: &F) {
         self.has_asked.store(true, Ordering::Relaxed);
-        self.is_all_read.store(request.body().is_end_stream(), Ordering::Relaxed);
         if request.method() == Method::CONNECT {
             *self.tunnel.lock() = front_end.tunnel(request);
         }
@@ -37,11 +34,6 @@ impl<F: FrontEnd> Asked<F> {
     /// Whether there was a request.
     pub(crate) fn has_asked(&self) -> bool {
         self.has_asked.load(Ordering::Relaxed)
-    }
-
-    /// Whether there was a request, the last one without a body.
-    pub(crate) fn is_all_read(&self) -> bool {
-        self.is_all_read.load(Ordering::Relaxed)
     }
 
     /// Takes the front-end for what is in the tunnel, where a CONNECT opened one.

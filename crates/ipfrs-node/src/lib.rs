@@ -11,6 +11,7 @@ mod config;
 mod dag;
 mod dag_import;
 mod dag_node;
+mod deadline;
 mod denylist;
 mod files;
 mod fingerprint;
@@ -47,6 +48,7 @@ pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, Node
 pub use dag::{DagExport, DagPath, DagSize, DagStats};
 pub use dag_import::{DagImport, ImportedDags};
 pub use dag_node::PutNode;
+pub use deadline::RequestDeadline;
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use files::{FileContent, Object, ObjectKind, PathFacts};
 pub use identity::Identity;

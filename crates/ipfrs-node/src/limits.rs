@@ -43,11 +43,23 @@ pub enum Limit {
     RangeRequestBytes,
     /// A DAG, a block or a path is over one of the bounds of [`ipfrs_core::limits`].
     Dag,
+    /// The head of a request is too large, or has too many headers (`server.max_header_bytes`).
+    HeaderBytes,
+    /// The target of a request is too long.
+    TargetBytes,
+    /// The head of a request was not complete in time (`server.header_timeout_seconds`).
+    HeaderTimeout,
+    /// An upload paused for too long (`gateway.upload_idle_seconds`).
+    UploadIdle,
+    /// The body of a request, or a part of it, is too large: the limits of batches, blocks and uploads.
+    BodyBytes,
+    /// Work that requests share was full: imports, memory for bodies, operations, records.
+    Capacity,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 13] = [
         Self::RetrievalTimeout,
         Self::RequestTime,
         Self::ConcurrentRequests,
@@ -55,6 +67,12 @@ impl Limit {
         Self::DeserializedBytes,
         Self::RangeRequestBytes,
         Self::Dag,
+        Self::HeaderBytes,
+        Self::TargetBytes,
+        Self::HeaderTimeout,
+        Self::UploadIdle,
+        Self::BodyBytes,
+        Self::Capacity,
     ];
 
     /// The name in metrics: that of the key, without section and unit.
@@ -68,6 +86,12 @@ impl Limit {
             Self::DeserializedBytes => "max_deserialized",
             Self::RangeRequestBytes => "max_range_request",
             Self::Dag => "dag",
+            Self::HeaderBytes => "max_header",
+            Self::TargetBytes => "max_target",
+            Self::HeaderTimeout => "header_timeout",
+            Self::UploadIdle => "upload_idle",
+            Self::BodyBytes => "max_body",
+            Self::Capacity => "capacity",
         }
     }
 }
@@ -85,7 +109,7 @@ impl Refusals {
         Self(family)
     }
 
-    fn counter(&self, limit: Limit) -> IntCounter {
+    pub(crate) fn counter(&self, limit: Limit) -> IntCounter {
         self.0.with_label_values(&[limit.name()])
     }
 

@@ -73,6 +73,8 @@ pub struct Socket {
     is_http2: Option<bool>,
     /// Once the sending side is shut.
     linger: Option<Linger>,
+    /// Whether the peer may still be sending a request that is not read any further.
+    expects_more: bool,
 }
 
 impl Socket {
@@ -97,6 +99,7 @@ impl Socket {
             is_sending: false,
             is_http2: None,
             linger: None,
+            expects_more: false,
         }
     }
 
@@ -156,6 +159,42 @@ impl Socket {
         // Whoever had them may itself have begun with bytes like these, and not have taken all of them.
         self.unread = if self.unread.is_empty() { bytes } else { [&*bytes, &*self.unread].concat().into() };
         self.is_http2 = None;
+    }
+
+    /// Notes that the peer may be in the middle of a request that is not read any further. The shutdown then waits for
+    /// the peer to close, within bounds: what comes in behind a close makes the kernel send a reset, which destroys the
+    /// response.
+    pub fn expect_more(&mut self) {
+        self.expects_more = true;
+    }
+
+    /// Reads as [`AsyncRead::poll_read`] does. Of bytes that were [taken back](Self::unread), at most `most` are read;
+    /// of those that arrive, the caller takes back what it has no use for.
+    ///
+    /// # Errors
+    /// The errors of the connection.
+    pub fn poll_read_at_most(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+        most: usize,
+    ) -> Poll<io::Result<()>> {
+        if !self.unread.is_empty() {
+            let some = self.unread.len().min(buf.remaining()).min(most);
+            let some = self.unread.split_to(some);
+            self.note_protocol(&some);
+            buf.put_slice(&some);
+            return Poll::Ready(Ok(()));
+        }
+        if let Poll::Ready(sent) = self.poll_held(cx) {
+            sent?;
+        }
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let read = &buf.filled()[before..];
+        self.note_protocol(read);
+        self.bandwidth.add_in(read.len() as u64);
+        Poll::Ready(Ok(()))
     }
 
     /// Corks the socket when among `slices` is one that is long enough to be sent from its file, and more follows.
@@ -262,25 +301,7 @@ fn lost_bytes() -> io::Error {
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if !self.unread.is_empty() {
-            let some = self.unread.len().min(buf.remaining());
-            let some = self.unread.split_to(some);
-            self.traffic.set_waits_to_read(false);
-            self.note_protocol(&some);
-            buf.put_slice(&some);
-            return Poll::Ready(Ok(()));
-        }
-        if let Poll::Ready(sent) = self.poll_held(cx) {
-            sent?;
-        }
-        let before = buf.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.traffic.set_waits_to_read(polled.is_pending());
-        ready!(polled)?;
-        let read = &buf.filled()[before..];
-        self.note_protocol(read);
-        self.bandwidth.add_in(read.len() as u64);
-        Poll::Ready(Ok(()))
+        self.poll_read_at_most(cx, buf, usize::MAX)
     }
 }
 
@@ -327,7 +348,7 @@ impl AsyncWrite for Socket {
         }
         // Where nothing was sent, nothing can be lost. But a protocol that ended on this connection has shut it down before, and has
         // left what it read of another request: then something was sent.
-        let is_answered_amid = has_sent && (this.is_http2 == Some(true) || this.has_arrived());
+        let is_answered_amid = has_sent && (this.is_http2 == Some(true) || this.expects_more || this.has_arrived());
         if is_answered_amid || !this.unread.is_empty() || this.linger.is_some() {
             ready!(this.linger.get_or_insert_with(Linger::new).poll(&mut this.stream, cx));
         }

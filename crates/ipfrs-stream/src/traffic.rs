@@ -10,7 +10,6 @@ pub struct Traffic(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     more_follows: AtomicBool,
-    waits_to_read: AtomicBool,
 }
 
 impl Traffic {
@@ -24,15 +23,5 @@ impl Traffic {
     #[must_use]
     pub fn more_follows(&self) -> bool {
         self.0.more_follows.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_waits_to_read(&self, waits: bool) {
-        self.0.waits_to_read.store(waits, Ordering::Relaxed);
-    }
-
-    /// Whether the socket was read last when there was nothing to read.
-    #[must_use]
-    pub fn waits_to_read(&self) -> bool {
-        self.0.waits_to_read.load(Ordering::Relaxed)
     }
 }

@@ -31,7 +31,7 @@ async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_
     for (request, next) in requests.iter().flat_map(|request| [(request, ""), (request, "GET / HT")]) {
         let mut wire = Wire::connect(&gateway).await;
         wire.send(format!("{request}{next}")).await;
-        wires.push((request, wire));
+        wires.push((request, next, wire));
     }
     // All that is left is the connection that asks how many there are, as those that made the content are silent as well.
     let mut watching = Wire::connect(&gateway).await;
@@ -45,10 +45,13 @@ async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_
         }
     };
     timeout(WATCHDOG, are_ended).await.unwrap();
-    for (request, mut wire) in wires {
+    for (request, next, mut wire) in wires {
         let answer = wire.answer().await;
         assert_eq!((answer.status, answer.is_complete), (200, true), "{request}");
         assert!(answer.body.len() >= 200_000);
+        if !next.is_empty() {
+            assert_eq!(wire.answer().await.status, 408);
+        }
         wire.end().await;
     }
 }

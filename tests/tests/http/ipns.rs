@@ -346,6 +346,7 @@ async fn a_damaged_record_is_not_served_and_can_be_replaced() {
     assert!(full.contains("signature"), "a record is checked before room is looked for: {full}");
     let other = Named::new();
     let full = text_of(http_put(&gateway, &other.name, other.record("/ipfs/bafkqaaa", 0)).await, 429).await;
+    assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"capacity\"}").await, 1);
     assert!(full.contains("ipns.max_records"), "{full}");
 
     let repo = gateway.stop().await;

@@ -72,9 +72,10 @@ pub(crate) async fn serve_site(state: AppState, site: Site, request: Request) ->
     let family = state.metrics.family(if is_name { IPNS_ROUTE } else { ROUTE }, request.method());
     let answer = async |request: Request| {
         let uri = request.uri().clone();
+        let deadline = request.extensions().get().cloned();
         // What is around an answer moves it about, and it has room for everything that may be asked of it.
         let answer = Box::pin(answer(state.clone(), &site, request));
-        let mut response = limits::in_time(&state, answer, |error| GatewayError(error).into_response()).await;
+        let mut response = limits::in_time(deadline, answer, |error| GatewayError(error).into_response()).await;
         address::tell_of(&site.content_path(uri.path()), &mut response);
         cors::add(response.headers_mut());
         if let Some(reason) = response.extensions_mut().get_mut::<Reason>() {

@@ -18,8 +18,8 @@ use ipfrs_core::Result;
 
 use crate::error::{GatewayError, method_not_allowed};
 use crate::gateway::request;
-use crate::origin;
 use crate::router::AppState;
+use crate::{limits, origin};
 
 /// What a handler returns.
 type Answer = Result<Response, GatewayError>;
@@ -51,8 +51,9 @@ async fn allowed_reading() -> Response {
 /// Pages of other origins may read what is here. They may not store records: those are self-certifying, but they take
 /// room.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let deadline = request.extensions().get().cloned();
     let mut response = match origin::check_write(&request, state.port) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => limits::in_time(deadline, next.run(request), |error| GatewayError(error).into_response()).await,
         Err(e) => GatewayError(e).into_response(),
     };
     let headers = response.headers_mut();

@@ -29,11 +29,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE};
 use http::{Method, StatusCode};
+use ipfrs_node::RequestDeadline;
 
 use crate::compression::upload;
 use crate::error::RpcError;
-use crate::origin;
 use crate::router::AppState;
+use crate::{limits, origin};
+
+/// Commands that an operator runs on the repo as a whole: they end when their work does, and not at the deadline of
+/// requests. One whose lines are not read ends as well.
+const MAINTENANCE: [&str; 5] = ["/repo/gc", "/repo/verify", "/pin/add", "/pin/update", "/pin/verify"];
 
 /// What a command's handler returns.
 type Answer = Result<Response, RpcError>;
@@ -121,5 +126,9 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
         let text = format!("415 - Unsupported Media Type: {why}\n");
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, accepted, text).into_response();
     }
-    next.run(request).await
+    let deadline: Option<RequestDeadline> = request.extensions().get().cloned();
+    if let Some(deadline) = deadline.as_ref().filter(|_| MAINTENANCE.contains(&request.uri().path())) {
+        deadline.lift();
+    }
+    limits::in_time(deadline, next.run(request), |error| RpcError::Command(error).into_response()).await
 }

@@ -47,7 +47,7 @@ pub(crate) fn router() -> Router<AppState> {
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-/// The native API is not for pages of others, takes no bodies in content codings, and gives content in time.
+/// The native API is not for pages of others, takes no bodies in content codings, and responds in time.
 pub(crate) async fn guard(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
@@ -61,21 +61,15 @@ pub(crate) async fn guard(
         let mut response = Refusal::media_type(why).answer(&id);
         response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         response
-    } else if gives_content(request.uri().path()) {
-        limits::in_time(&state, next.run(request), |error| Problem::new(error, &id).into_response()).await
     } else {
-        next.run(request).await
+        let deadline = request.extensions().get().cloned();
+        limits::in_time(deadline, next.run(request), |error| Problem::new(error, &id).into_response()).await
     };
     if is_tus {
         tus::tell_version(response.headers_mut());
     }
     origin::isolate(response.headers_mut());
     response
-}
-
-/// Whether a path below `/v1` is that of content on its way out.
-fn gives_content(path: &str) -> bool {
-    ["/block/batch/get", "/stream/download/", "/tensor/"].iter().any(|prefix| path.starts_with(prefix))
 }
 
 async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): OriginalUri) -> Problem {

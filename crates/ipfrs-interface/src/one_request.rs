@@ -1,0 +1,321 @@
+//! The bytes of one request of HTTP/1.1, for hyper to read: those behind them stay with the socket, whose next head is
+//! checked before hyper sees it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use ipfrs_stream::Socket;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::request_head::{BodyLength, Extent};
+
+/// A socket that gives one request to its reader, and then waits for ever.
+#[derive(Debug)]
+pub(crate) struct OneRequest {
+    socket: Socket,
+    left: Left,
+    state: Arc<RequestState>,
+}
+
+/// State of a request, for the task of its connection.
+#[derive(Debug, Default)]
+pub(crate) struct RequestState {
+    is_over: AtomicBool,
+    is_shut: AtomicBool,
+}
+
+impl RequestState {
+    /// Whether the reader, which has had all of the request, asks for the next one.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Whether the connection is being shut down, behind the last byte of the response.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::Relaxed)
+    }
+}
+
+/// The rest of the request.
+#[derive(Debug)]
+enum Left {
+    /// Bytes whose number is known, and the chunks behind them.
+    Bytes(u64, Option<Chunks>),
+    Chunks(Chunks),
+    /// Chunks that are malformed, and the reader's to refuse: where the request ends is unknown.
+    Unknown,
+}
+
+impl OneRequest {
+    pub(crate) fn new(socket: Socket, extent: Extent) -> Self {
+        let head = extent.head as u64;
+        let left = match extent.body {
+            BodyLength::Bytes(bytes) => Left::Bytes(head.saturating_add(bytes), None),
+            BodyLength::Chunked => Left::Bytes(head, Some(Chunks::default())),
+        };
+        Self { socket, left, state: Arc::default() }
+    }
+
+    pub(crate) fn state(&self) -> Arc<RequestState> {
+        Arc::clone(&self.state)
+    }
+
+    /// Returns the socket. If bytes of the request were not read, its client may still be sending them.
+    pub(crate) fn into_socket(mut self) -> Socket {
+        if !matches!(self.left, Left::Bytes(0, None)) {
+            self.socket.expect_more();
+        }
+        self.socket
+    }
+
+    /// Notes bytes that were read, and returns how many of them belong to the request.
+    fn take(&mut self, read: &[u8]) -> usize {
+        let mut taken = 0;
+        while taken < read.len() {
+            match &mut self.left {
+                Left::Bytes(0, None) => break,
+                Left::Bytes(left, chunks) => {
+                    let some = usize::try_from(*left).unwrap_or(usize::MAX).min(read.len() - taken);
+                    taken += some;
+                    *left -= some as u64;
+                    if *left == 0
+                        && let Some(chunks) = chunks.take()
+                    {
+                        self.left = Left::Chunks(chunks);
+                    }
+                }
+                Left::Chunks(chunks) => match chunks.take(&read[taken..]) {
+                    Some(some) => {
+                        taken += some;
+                        if chunks.is_ended() {
+                            self.left = Left::Bytes(0, None);
+                        }
+                    }
+                    None => self.left = Left::Unknown,
+                },
+                Left::Unknown => return read.len(),
+            }
+        }
+        taken
+    }
+}
+
+impl AsyncRead for OneRequest {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let most = match this.left {
+            // The task that reads also looks at what is set here.
+            Left::Bytes(0, None) => {
+                this.state.is_over.store(true, Ordering::Relaxed);
+                return Poll::Pending;
+            }
+            Left::Bytes(left, None) => usize::try_from(left).unwrap_or(usize::MAX),
+            _ => usize::MAX,
+        };
+        let before = buf.filled().len();
+        ready!(this.socket.poll_read_at_most(cx, buf, most))?;
+        let taken = this.take(&buf.filled()[before..]);
+        let behind = &buf.filled()[before + taken..];
+        if !behind.is_empty() {
+            this.socket.unread(behind.to_vec().into());
+            buf.set_filled(before + taken);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for OneRequest {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !matches!(self.left, Left::Bytes(0, None)) {
+            self.socket.expect_more();
+        }
+        self.state.is_shut.store(true, Ordering::Relaxed);
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+/// Position in a chunked body (RFC 9112, 7.1), of which only the extent is read. What hyper accepts has the same extent
+/// here; what only hyper refuses ends the connection anyway.
+#[derive(Debug, Default)]
+struct Chunks {
+    place: Place,
+    /// Bytes left of the current chunk; 0 for the last one.
+    size: u64,
+    has_digits: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Size,
+    /// Behind the digits: white space and extensions.
+    Extension,
+    SizeLf,
+    Data,
+    DataCr,
+    DataLf,
+    /// At the beginning of a line behind the last chunk.
+    Line,
+    Trailer,
+    TrailerLf,
+    EndLf,
+    End,
+}
+
+impl Chunks {
+    fn is_ended(&self) -> bool {
+        self.place == Place::End
+    }
+
+    /// Reads on, and returns how many bytes belong to the body; `None` where they are malformed.
+    fn take(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while at < bytes.len() && !self.is_ended() {
+            if self.place == Place::Data {
+                let some = usize::try_from(self.size).unwrap_or(usize::MAX).min(bytes.len() - at);
+                at += some;
+                self.size -= some as u64;
+                if self.size == 0 {
+                    self.place = Place::DataCr;
+                }
+                continue;
+            }
+            self.place = self.step(bytes[at])?;
+            at += 1;
+        }
+        Some(at)
+    }
+
+    fn step(&mut self, byte: u8) -> Option<Place> {
+        Some(match (self.place, byte) {
+            (Place::Size, byte) if byte.is_ascii_hexdigit() => {
+                self.has_digits = true;
+                let digit = char::from(byte).to_digit(16)?;
+                self.size = self.size.checked_mul(16)?.checked_add(digit.into())?;
+                Place::Size
+            }
+            (Place::Size, b'\r') if self.has_digits => Place::SizeLf,
+            (Place::Size, b' ' | b'\t' | b';') if self.has_digits => Place::Extension,
+            (Place::Extension, b'\r') => Place::SizeLf,
+            (Place::Extension, byte) if byte != b'\n' => Place::Extension,
+            (Place::SizeLf, b'\n') => {
+                self.has_digits = false;
+                if self.size == 0 { Place::Line } else { Place::Data }
+            }
+            (Place::DataCr, b'\r') => Place::DataLf,
+            (Place::DataLf, b'\n') => Place::Size,
+            (Place::Line, b'\r') => Place::EndLf,
+            (Place::Trailer, b'\r') => Place::TrailerLf,
+            (Place::Line | Place::Trailer, _) => Place::Trailer,
+            (Place::TrailerLf, b'\n') => Place::Line,
+            (Place::EndLf, b'\n') => Place::End,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// How many bytes of `body` are a chunked body, when it is read in pieces of `step` bytes; `None` where it is
+    /// malformed.
+    fn extent(body: &[u8], step: usize) -> Option<usize> {
+        let mut chunks = Chunks::default();
+        let mut taken = 0;
+        for piece in body.chunks(step) {
+            taken += chunks.take(piece)?;
+            if chunks.is_ended() {
+                return Some(taken);
+            }
+        }
+        Some(usize::MAX)
+    }
+
+    #[test]
+    fn chunked_body_ends_where_its_last_chunk_does() {
+        for body in [
+            "0\r\n\r\n",
+            "5\r\nhello\r\n0\r\n\r\n",
+            "00005;a=\"b\"\r\nhello\r\nA\r\n0123456789\r\n0 ;x\r\nTrailer: y\r\nOther: z\r\n\r\n",
+            "1\r\n\n\r\n00000000000000000000\r\n\r\n",
+        ] {
+            let bytes = format!("{body}GET / HTTP/1.1\r\n\r\n");
+            for step in 1..bytes.len() {
+                assert_eq!(extent(bytes.as_bytes(), step), Some(body.len()), "{body:?} by {step}");
+            }
+            assert_eq!(extent(&body.as_bytes()[..body.len() - 1], 7), Some(usize::MAX), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn chunked_body_that_is_malformed_has_no_extent() {
+        for body in [
+            "\r\n",
+            "x\r\n",
+            "-1\r\n",
+            "5\nhello\r\n",
+            "5\r\nhelloo\r\n",
+            "5\r\nhello\n0\r\n",
+            "0\r\nA: b\rC: d\r\n",
+            "10000000000000000\r\n",
+            "5;\nhello\r\n",
+        ] {
+            assert_eq!(extent(body.as_bytes(), 64), None, "{body:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn reader_gets_one_request_and_the_socket_keeps_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for (request, body) in [("HEAD", BodyLength::Bytes(0)), ("HEAD5", BodyLength::Bytes(1))]
+            .into_iter()
+            .chain([("HEAD3\r\nabc\r\n0\r\n\r\n", BodyLength::Chunked)])
+        {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let stream = listener.accept().await.unwrap().0;
+            let socket = Socket::new(stream, None, ipfrs_stream::Bandwidth::default());
+            client.write_all(format!("{request}GET /next").as_bytes()).await.unwrap();
+            client.shutdown().await.unwrap();
+            let mut one = OneRequest::new(socket, Extent { head: 4, body });
+            let state = one.state();
+            let mut read = vec![0; request.len()];
+            one.read_exact(&mut read).await.unwrap();
+            assert_eq!(read, request.as_bytes());
+            assert!(!state.is_over());
+            let mut more = [0; 16];
+            let mut buf = ReadBuf::new(&mut more);
+            let polled = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut one).poll_read(cx, &mut buf))).await;
+            assert!(polled.is_pending() && state.is_over());
+            let mut next = String::new();
+            one.into_socket().read_to_string(&mut next).await.unwrap();
+            assert_eq!(next, "GET /next");
+        }
+    }
+}

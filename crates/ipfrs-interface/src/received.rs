@@ -1,0 +1,42 @@
+//! Bodies of requests as they arrive: each piece gives the request new time.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Bytes, HttpBody};
+use hyper::body::{Frame, Incoming, SizeHint};
+use ipfrs_node::RequestDeadline;
+
+/// Body of a request whose deadline moves on with it.
+#[derive(Debug)]
+pub(crate) struct Received {
+    inner: Incoming,
+    deadline: RequestDeadline,
+}
+
+impl Received {
+    pub(crate) fn new(inner: Incoming, deadline: RequestDeadline) -> Self {
+        Self { inner, deadline }
+    }
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
+        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        if matches!(frame, Some(Ok(_))) {
+            self.deadline.extend();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,47 @@
+//! Responses to requests that are refused for their heads, which no front-end sees.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue, Method, Response};
+
+use crate::connection::FrontEnd;
+use crate::request_head::Refusal;
+use crate::request_log;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Counts and logs a refused request from `client`, and returns the response, after which the connection is closed.
+pub(crate) fn response<F: FrontEnd>(front_end: &F, refusal: &Refusal, client: IpAddr) -> Response<Body> {
+    let id = front_end.count_refused(refusal);
+    request_log::refused(refusal, client, &id);
+    let text = format!("{}\n", refusal.text);
+    let length = HeaderValue::from(text.len());
+    let mut response = Response::new(if refusal.method == Method::HEAD { Body::empty() } else { Body::from(text) });
+    *response.status_mut() = refusal.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_LENGTH, length);
+    headers.insert(X_REQUEST_ID, id);
+    response
+}
+
+/// Returns the same response in the bytes of HTTP/1.1.
+pub(crate) fn serialized<F: FrontEnd>(front_end: &F, refusal: &Refusal, client: IpAddr) -> Bytes {
+    let response = response(front_end, refusal, client);
+    let mut bytes = format!("HTTP/1.1 {}\r\n", response.status()).into_bytes();
+    for (name, value) in response.headers() {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+    }
+    let date = httpdate::fmt_http_date(SystemTime::now());
+    bytes.extend_from_slice(format!("date: {date}\r\nconnection: close\r\n\r\n").as_bytes());
+    if refusal.method != Method::HEAD {
+        bytes.extend_from_slice(format!("{}\n", refusal.text).as_bytes());
+    }
+    bytes.into()
+}

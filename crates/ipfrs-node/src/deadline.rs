@@ -1,0 +1,163 @@
+//! The time that a request has, which its connection and its handler share.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ipfrs_core::{Error, ErrorKind};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::{Limit, Node};
+
+/// Deadline of a request (`gateway.max_request_seconds`). Clones share it.
+///
+/// The time begins with the head of the request, and begins again with each piece of its body: a long upload is bounded
+/// by
+/// `gateway.upload_idle_seconds`, and what follows its last byte by this. The connection puts the deadline among the
+/// extensions of the request. The handler ends in time with an error of its own; the connection enforces the deadline
+/// where the handler is not asked, because the client reads nothing.
+#[derive(Debug, Clone)]
+pub struct RequestDeadline(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    node: Node,
+    longest: Duration,
+    start: Instant,
+    /// Milliseconds from `start` to the last piece of the request's body.
+    body_millis: AtomicU64,
+    is_lifted: AtomicBool,
+    has_struck: AtomicBool,
+}
+
+impl RequestDeadline {
+    /// Returns the deadline of a request whose head has arrived now, and which may take `longest`.
+    #[must_use]
+    pub fn new(node: &Node, longest: Duration) -> Self {
+        Self(Arc::new(Shared {
+            node: node.clone(),
+            longest,
+            start: Instant::now(),
+            body_millis: AtomicU64::new(0),
+            is_lifted: AtomicBool::new(false),
+            has_struck: AtomicBool::new(false),
+        }))
+    }
+
+    /// Notes that a piece of the request's body has arrived: the time begins again.
+    pub fn extend(&self) {
+        let millis = u64::try_from(self.0.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.body_millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// Removes the deadline, for a request whose work must not end with its time.
+    pub fn lift(&self) {
+        self.0.is_lifted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns when the time is over; `None` where there is no deadline.
+    #[must_use]
+    pub fn at(&self) -> Option<Instant> {
+        if self.0.is_lifted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let begun = Duration::from_millis(self.0.body_millis.load(Ordering::Relaxed));
+        self.0.start.checked_add(begun)?.checked_add(self.0.longest)
+    }
+
+    /// Becomes ready once the time has been over for `grace`. `timer` is created when it is needed and kept between
+    /// calls.
+    pub fn poll_over(&self, timer: &mut Option<Pin<Box<Sleep>>>, grace: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(at) = self.at().and_then(|at| at.checked_add(grace)) else { return Poll::Pending };
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= at {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(at);
+        }
+        Poll::Pending
+    }
+
+    /// Counts that the deadline was enforced, and returns the error for the client.
+    #[must_use]
+    pub fn strike(&self) -> Error {
+        self.count();
+        self.error()
+    }
+
+    /// Counts that the response is cut, and returns the error for the log; `None` where the client was sent an error.
+    #[must_use]
+    pub fn cut(&self) -> Option<Error> {
+        self.count().then(|| self.error())
+    }
+
+    /// Whether this is the first time, which is counted.
+    fn count(&self) -> bool {
+        let is_first = !self.0.has_struck.swap(true, Ordering::Relaxed);
+        if is_first {
+            self.0.node.count_refusal(Limit::RequestTime);
+        }
+        is_first
+    }
+
+    fn error(&self) -> Error {
+        let seconds = self.0.longest.as_secs();
+        let what = format!("the request took longer than {seconds} s (gateway.max_request_seconds = {seconds})");
+        let remedy = "ask for less at a time (Range, entity-bytes), or raise the limit";
+        Error::new(ErrorKind::Timeout, format!("{what}: {remedy}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use ipfrs_store::StoreConfig;
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::NodeConfig;
+
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    async fn node(repo: &tempfile::TempDir) -> Node {
+        let registry = Registry::new();
+        Node::open(repo.path(), StoreConfig::default(), NodeConfig::default(), "test", &registry).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn deadline_moves_with_the_body_and_ends_when_lifted() {
+        let repo = tempfile::tempdir().unwrap();
+        let node = node(&repo).await;
+        tokio::time::pause();
+        let start = Instant::now();
+        let deadline = RequestDeadline::new(&node, LONGEST);
+        assert_eq!(deadline.at(), Some(start + LONGEST));
+        tokio::time::advance(LONGEST / 2).await;
+        deadline.extend();
+        let mut timer = None;
+        poll_fn(|cx| deadline.poll_over(&mut timer, Duration::ZERO, cx)).await;
+        let taken = start.elapsed();
+        assert!((LONGEST * 3 / 2..LONGEST * 2).contains(&taken), "{taken:?}");
+        deadline.lift();
+        assert_eq!(deadline.at(), None);
+        let over = poll_fn(|cx| Poll::Ready(deadline.poll_over(&mut timer, Duration::ZERO, cx))).await;
+        assert!(over.is_pending());
+    }
+
+    #[tokio::test]
+    async fn deadline_enforced_twice_is_counted_once() {
+        let repo = tempfile::tempdir().unwrap();
+        let node = node(&repo).await;
+        let deadline = RequestDeadline::new(&node, LONGEST);
+        for _ in 0..2 {
+            let error = deadline.clone().strike();
+            assert!(error.message().contains("gateway.max_request_seconds = 60"), "{error}");
+        }
+        assert!(deadline.cut().is_none(), "the client was told");
+        assert_eq!(node.inner.metrics.refusals.counter(Limit::RequestTime).get(), 1);
+    }
+}
