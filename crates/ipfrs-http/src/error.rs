@@ -101,6 +101,8 @@ pub(crate) enum RpcError {
     Command(Error),
     /// The request could not be read as a command: Kubo answers that as text with status 400.
     Request(String),
+    /// The request asks for what is not offered, which is known before the command runs: status 400.
+    Refused(Error),
 }
 
 impl From<Error> for RpcError {
@@ -130,11 +132,15 @@ impl RpcErrorBody {
     }
 }
 
-/// What the RPC says of an error.
+/// The code of go-ipfs-cmds for what is wrong with a request.
+const CLIENT_ERROR: u8 = 1;
+
+/// Returns the text of an error, with the words by which Kubo's clients know it.
 pub(crate) fn rpc_message(error: &Error) -> String {
     match error.missing_block() {
-        // By these words Kubo's client in Go knows that a block is missing, and which.
-        Some(cid) => format!("{error}: ipld: could not find {cid}"),
+        // The client in Go reads from it which block is missing.
+        Some(cid) => format!("{error}: block was not found locally (offline): ipld: could not find {cid}"),
+        None if error.kind() == ErrorKind::Unresolvable => format!("could not resolve name: {error}"),
         None => error.to_string(),
     }
 }
@@ -174,6 +180,10 @@ impl IntoResponse for RpcError {
         match self {
             Self::Command(error) => {
                 noted(finish(RpcErrorBody::of(&error).into_response(), rpc_status(error.kind()).0), &error)
+            }
+            Self::Refused(error) => {
+                let body = RpcErrorBody { code: CLIENT_ERROR, ..RpcErrorBody::of(&error) };
+                finish(body.into_response(), StatusCode::BAD_REQUEST)
             }
             Self::Request(text) => finish(format!("{text}\n").into_response(), StatusCode::BAD_REQUEST),
         }
