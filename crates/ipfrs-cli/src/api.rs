@@ -63,8 +63,10 @@ impl Query {
 /// `version`, as far as it is used here.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct Version {
-    pub(crate) version: String,
+struct Version {
+    version: String,
+    /// Own version of the daemon, which the other need not be; absent where it is none of ours.
+    ipfrs: Option<String>,
 }
 
 /// `repo/stat`, as far as it is used here.
@@ -155,9 +157,10 @@ impl Api {
         bail!("{}", message_of(response).await)
     }
 
-    /// The version of the one who answers.
-    pub(crate) async fn version(&self) -> Result<Version> {
-        self.call("version", Query::new(), None).await?.whole().await
+    /// Returns the version of the daemon.
+    pub(crate) async fn version(&self) -> Result<String> {
+        let version: Version = self.call("version", Query::new(), None).await?.whole().await?;
+        Ok(version.ipfrs.unwrap_or(version.version))
     }
 
     /// The repo of the one who answers.

@@ -1,5 +1,6 @@
 //! The `[gateway]` section, and all sections of this crate.
 
+mod api;
 mod hosts;
 mod network;
 
@@ -11,6 +12,7 @@ use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
 use crate::CompressionConfig;
+pub use api::ApiConfig;
 pub(crate) use hosts::MAX_LABEL_BYTES;
 pub use hosts::{HostConfig, Namespace};
 pub use network::Network;
@@ -20,6 +22,8 @@ pub use network::Network;
 pub struct HttpConfig {
     /// `[gateway]`.
     pub gateway: GatewayConfig,
+    /// `[api]`.
+    pub api: ApiConfig,
     /// `[compression]`.
     pub compression: CompressionConfig,
 }
@@ -31,6 +35,7 @@ impl HttpConfig {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
     pub fn validate(&self) -> Result<()> {
         self.gateway.validate()?;
+        self.api.validate()?;
         self.compression.validate()
     }
 }

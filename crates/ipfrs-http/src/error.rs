@@ -123,6 +123,8 @@ pub(crate) enum RpcError {
     Command(Error),
     /// The request could not be read as a command: Kubo answers that as text with status 400.
     Request(String),
+    /// The request asks for what is not offered, which is known before the command runs: status 400.
+    Refused(Error),
 }
 
 impl From<Error> for RpcError {
@@ -152,12 +154,25 @@ impl RpcErrorBody {
     }
 }
 
-/// What the RPC says of an error.
+/// The code of go-ipfs-cmds for what is wrong with a request.
+const CLIENT_ERROR: u8 = 1;
+
+/// Returns the text of an error, with the words by which Kubo's clients know it.
 pub(crate) fn rpc_message(error: &Error) -> String {
+    in_words_of_kubo(error, text(error))
+}
+
+/// Returns the same text for an error that is part of a response, as [`part_text`] does.
+pub(crate) fn rpc_part_message(error: &Error) -> String {
+    in_words_of_kubo(error, part_text(error))
+}
+
+fn in_words_of_kubo(error: &Error, text: String) -> String {
     match error.missing_block() {
-        // By these words Kubo's client in Go knows that a block is missing, and which.
-        Some(cid) => format!("{}: ipld: could not find {cid}", text(error)),
-        None => text(error),
+        // The client in Go reads from it which block is missing.
+        Some(cid) => format!("{text}: block was not found locally (offline): ipld: could not find {cid}"),
+        None if error.kind() == ErrorKind::Unresolvable => format!("could not resolve name: {text}"),
+        None => text,
     }
 }
 
@@ -196,6 +211,10 @@ impl IntoResponse for RpcError {
         match self {
             Self::Command(error) => {
                 noted(finish(RpcErrorBody::of(&error).into_response(), rpc_status(error.kind()).0), &error)
+            }
+            Self::Refused(error) => {
+                let body = RpcErrorBody { code: CLIENT_ERROR, ..RpcErrorBody::of(&error) };
+                finish(body.into_response(), StatusCode::BAD_REQUEST)
             }
             Self::Request(text) => finish(format!("{text}\n").into_response(), StatusCode::BAD_REQUEST),
         }

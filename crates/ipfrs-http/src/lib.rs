@@ -22,7 +22,7 @@ mod service;
 mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
-pub use config::{GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
+pub use config::{ApiConfig, GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
 pub use failure::log_broken_off;
 /// An answer that is ready, as it goes over the wire, and what asks for it.
 pub use gateway::ready::{Plain, Written};

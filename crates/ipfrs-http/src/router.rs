@@ -17,7 +17,9 @@ use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::ready::ReadyAnswers;
-use crate::{GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, routing, rpc, v1};
+use crate::{
+    ApiConfig, GatewayConfig, HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, metrics, routing, rpc, v1,
+};
 
 /// What every handler can reach. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -42,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) port: u16,
     /// Bounds of gateway answers.
     pub(crate) config: GatewayConfig,
+    /// Settings of the RPC.
+    pub(crate) api: ApiConfig,
     /// `Cache-Control` of immutable answers.
     pub(crate) immutable: HeaderValue,
     /// What the pages share that the daemon draws.
@@ -97,6 +101,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         request_ids: RequestIds::new(),
         port,
         config: config.gateway.clone(),
+        api: config.api.clone(),
         immutable: HeaderValue::try_from(format!("public, max-age={max_age}, immutable"))
             .map_err(|e| Error::internal("Cache-Control could not be made").with_source(e))?,
         pages: Pages::new(),
@@ -109,7 +114,11 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     let router = Router::new()
         .nest(
             "/api/v0",
-            rpc::router().layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post)),
+            rpc::router()
+                .route_layer(from_fn_with_state(state.clone(), rpc::args::read))
+                .layer(from_fn(rpc::globals::apply))
+                .layer(rpc_guard)
+                .layer(from_fn(rpc::only_post)),
         )
         .nest("/v1", v1::router().layer(v1_guard))
         .nest("/routing/v1", routing::router().layer(routing_guard))

@@ -62,6 +62,8 @@ pub struct AddOptions {
     pub only_hash: bool,
     /// Puts everything into one more directory.
     pub wrap_with_directory: bool,
+    /// Leaves out directories that come with nothing in them, but for those at the top.
+    pub skip_empty_directories: bool,
     /// Leaves everything unpinned: the next collection removes it, unless somebody pins it first.
     pub unpinned: bool,
     /// Name of the pins that are made; an empty one leaves the names of pins that are there.
@@ -99,6 +101,8 @@ pub struct AddSession {
     latest: Option<Cid>,
     tree: Tree,
     wrap: bool,
+    /// Whether the directory without a name came as a part of the import.
+    has_root_part: bool,
     unnamed: bool,
     entries: usize,
     waiting: VecDeque<(Mark, Added)>,
@@ -175,6 +179,9 @@ impl Node {
         let turn = self.turn().await?;
         let active = Active::begin(&self.inner.metrics.uploads_active);
         let mut tree = Tree::new(self.scratch_dir());
+        if options.skip_empty_directories {
+            tree.skip_empty();
+        }
         if options.wrap_with_directory {
             // It is there even where nothing is put into it.
             tree.directory(&[], Attributes::default()).await?;
@@ -191,6 +198,7 @@ impl Node {
             blocks,
             tree,
             wrap: options.wrap_with_directory,
+            has_root_part: false,
             unnamed: false,
             entries: 0,
             waiting: VecDeque::new(),
@@ -279,12 +287,24 @@ impl AddSession {
         self.place(&names, entry, attributes).await
     }
 
-    /// Makes a directory, where it does not exist yet.
+    /// Makes a directory, where it does not exist yet. The directory without a name, as Kubo's client in Go sends it,
+    /// is the root of the import and holds everything after it.
     ///
     /// # Errors
-    /// A path that leads out of the import.
+    /// A path that leads out of the import; a directory without a name where there is another root.
     pub async fn directory(&mut self, path: &str, attributes: Attributes) -> Result<()> {
         let names = self.names(path)?;
+        if names.is_empty() && !self.has_root_part {
+            if self.wrap {
+                let remedy = "leave wrap-with-directory out, or name the directory";
+                return Err(Error::invalid(format!("a directory without a name cannot be in another one: {remedy}")));
+            }
+            if self.entries > 1 {
+                let why = "a directory without a name holds what comes after it: send it before everything else";
+                return Err(Error::invalid(why));
+            }
+            (self.wrap, self.has_root_part) = (true, true);
+        }
         self.tree.directory(&names, attributes).await
     }
 

@@ -218,7 +218,8 @@ impl Directory {
         let Some((path, entry)) = self.ahead.pop_front() else { return Ok(None) };
         let missing = || Error::internal("the store left out a block that it was asked for");
         let (cid, data) = self.blocks.next().await.ok_or_else(missing)??;
-        let data = data.ok_or_else(|| Error::not_found(format!("block {cid} of {path:?} is not in this store")))?;
+        let data =
+            data.ok_or_else(|| Error::no_block(&cid, format!("block {cid} of {path:?} is not in this store")))?;
         let node = decode_async(cid, data).await?;
         Ok(Some(Entry { path, has_path_name: entry.name.contains('/'), node }))
     }

@@ -245,7 +245,7 @@ impl Node {
                     // There is nothing to remove of what carries its bytes itself.
                     (_, Some(_)) if identity_payload(cid).is_some() => Ok(()),
                     (_, None) if force => Ok(()),
-                    (_, None) => Err(Error::not_found(format!("block {cid} is not in this store"))),
+                    (_, None) => Err(Error::no_block(cid, format!("block {cid} is not in this store"))),
                     (_, Some(_)) => {
                         let message = "an import that is under way needs it: try again when it has ended";
                         Err(Error::new(ErrorKind::Conflict, message))

@@ -32,6 +32,17 @@ const HASH_BYTES: usize = 8;
 pub(crate) struct Tree {
     /// Absent while another thread has it, or has failed with it.
     table: Option<SortedTable>,
+    /// Whether directories are left out that nothing is in, but for those at the top.
+    skips_empty: bool,
+}
+
+/// Result of building a directory.
+enum Outcome {
+    Built(Added),
+    /// It was left out: nothing is in it.
+    Skipped,
+    /// It is the one without a name, which is not asked for.
+    Unasked,
 }
 
 impl Tree {
@@ -41,7 +52,12 @@ impl Tree {
     }
 
     fn with_memory(dir: PathBuf, max_bytes: usize) -> Self {
-        Self { table: Some(SortedTable::new(dir, max_bytes)) }
+        Self { table: Some(SortedTable::new(dir, max_bytes)), skips_empty: false }
+    }
+
+    /// Has directories left out that nothing is in, but for those at the top.
+    pub(crate) fn skip_empty(&mut self) {
+        self.skips_empty = true;
     }
 
     /// Puts `entry` at `names`, of which there is at least one.
@@ -82,15 +98,37 @@ impl Tree {
         kept: impl Fn(Attributes) -> Attributes,
         wrap: bool,
     ) -> Result<Option<Added>> {
-        // Small directories from memory wait for nothing, and there may be many.
-        consume_budget().await;
-        let Some((key, mut batch)) = self.with_table(first_batch).await? else { return Ok(None) };
+        loop {
+            // Small directories from memory wait for nothing, and there may be many.
+            consume_budget().await;
+            let Some((key, batch)) = self.with_table(first_batch).await? else { return Ok(None) };
+            match self.build(importer, &kept, wrap, key, batch).await? {
+                Outcome::Built(added) => return Ok(Some(added)),
+                Outcome::Skipped => {}
+                Outcome::Unasked => return Ok(None),
+            }
+        }
+    }
+
+    /// Imports the directory of `key`, whose first entries are in `batch`.
+    async fn build(
+        &mut self,
+        importer: &mut Importer,
+        kept: impl Fn(Attributes) -> Attributes,
+        wrap: bool,
+        key: Vec<u8>,
+        mut batch: Vec<Record>,
+    ) -> Result<Outcome> {
         let names = names_of(&key)?;
-        let mut directory = Building { names: &names, attributes: Attributes::default(), last: None };
+        let mut directory = Building { names: &names, attributes: Attributes::default(), last: None, is_empty: true };
         let mut builder = None;
         loop {
             let is_last = batch.len() < BATCH_ENTRIES;
             let entries = directory.entries(batch)?;
+            if self.skips_empty && directory.is_empty && names.len() > usize::from(!wrap) {
+                self.skip(&names).await?;
+                return Ok(Outcome::Skipped);
+            }
             if wrap || !names.is_empty() {
                 let begun = match builder {
                     Some(begun) => begun,
@@ -104,9 +142,17 @@ impl Tree {
             let of = key.clone();
             batch = self.with_table(move |table| take_batch(table, &of)).await?;
         }
-        let Some(builder) = builder else { return Ok(None) };
+        let Some(builder) = builder else { return Ok(Outcome::Unasked) };
         let attributes = kept(directory.attributes);
-        self.finish(importer, &names, builder, attributes).await.map(Some)
+        self.finish(importer, &names, builder, attributes).await.map(Outcome::Built)
+    }
+
+    /// Notes that a directory was left out: as in Kubo, the one above it is not empty for that.
+    async fn skip(&mut self, names: &[&str]) -> Result<()> {
+        let Some((name, parents)) = names.split_last() else { return Ok(()) };
+        let key = entry_key(directory_key(parents), name);
+        self.table()?.insert(key, Value::Skipped.to_bytes());
+        self.make_room().await
     }
 
     /// Imports a directory, and makes it an entry of the one above it.
@@ -164,6 +210,8 @@ struct Building<'a> {
     attributes: Attributes,
     /// The last entry.
     last: Option<(String, Entry)>,
+    /// Whether nothing was in it so far, be it left out.
+    is_empty: bool,
 }
 
 impl Building<'_> {
@@ -173,7 +221,9 @@ impl Building<'_> {
         for (key, value) in batch {
             match Value::from_bytes(&value)? {
                 Value::Attributes(attributes) => self.attributes = attributes,
+                Value::Skipped => self.is_empty = false,
                 Value::Entry(entry) => {
+                    self.is_empty = false;
                     let name = name_of(&key)?.to_owned();
                     if let Some((_, last)) = self.last.as_ref().filter(|(last, _)| *last == name) {
                         let names: Vec<_> = self.names.iter().copied().chain([name.as_str()]).collect();
@@ -259,13 +309,18 @@ fn damaged() -> Error {
 /// | 1 | tsize, 8 bytes | seconds, 8 bytes |
 /// | 9 | size, 8 bytes | mode, 4 bytes; nanoseconds, 4 bytes |
 /// | 17 | binary CID | |
+///
+/// A directory that was left out is the byte 8, and zeros.
 enum Value {
     Entry(Entry),
     Attributes(Attributes),
+    /// A directory that was left out.
+    Skipped,
 }
 
 const KINDS: [EntryKind; 3] = [EntryKind::File, EntryKind::Directory, EntryKind::Symlink];
 const IS_ATTRIBUTES: u8 = 4;
+const IS_SKIPPED: u8 = 8;
 const HAS_MODE: u8 = 1;
 const HAS_MTIME: u8 = 2;
 
@@ -283,12 +338,16 @@ impl Value {
                 let rest = [mode.unwrap_or_default().to_le_bytes(), mtime.nanos.to_le_bytes()];
                 [&[IS_ATTRIBUTES | flags], &mtime.seconds.to_le_bytes()[..], rest.as_flattened()].concat()
             }
+            Self::Skipped => [&[IS_SKIPPED][..], &[0; 16]].concat(),
         }
     }
 
     fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let (head, cid) = bytes.split_first_chunk::<17>().ok_or_else(damaged)?;
         let [flags, a @ .., b0, b1, b2, b3, c0, c1, c2, c3] = *head;
+        if flags == IS_SKIPPED {
+            return Ok(Self::Skipped);
+        }
         if flags & IS_ATTRIBUTES != 0 {
             let mtime = Mtime { seconds: i64::from_le_bytes(a), nanos: u32::from_le_bytes([c0, c1, c2, c3]) };
             let mode = u32::from_le_bytes([b0, b1, b2, b3]);
@@ -347,7 +406,10 @@ mod tests {
     /// The directories of an import of which `max_bytes` are in memory, in the order in which they are built.
     async fn build(parts: &[Part], max_bytes: usize, wrap: bool) -> Result<Vec<Added>> {
         let dir = tempfile::tempdir().unwrap();
-        let mut tree = Tree::with_memory(dir.path().to_owned(), max_bytes);
+        build_in(Tree::with_memory(dir.path().to_owned(), max_bytes), parts, max_bytes, wrap).await
+    }
+
+    async fn build_in(mut tree: Tree, parts: &[Part], max_bytes: usize, wrap: bool) -> Result<Vec<Added>> {
         for part in parts {
             match part {
                 Part::File(path) => tree.place(&path.split('/').collect::<Vec<_>>(), &entry(path)).await?,
@@ -392,6 +454,23 @@ mod tests {
         let earlier: Vec<_> =
             parts.into_iter().filter(|part| !matches!(part, Part::Directory(_, m) if *m == mode(0o700))).collect();
         assert_eq!(build(&earlier, usize::MAX, false).await.unwrap(), whole, "the last attributes count");
+    }
+
+    #[tokio::test]
+    async fn empty_directories_are_skipped_in_memory_and_on_disk() {
+        let at = |path| Part::Directory(path, mode(0o700));
+        let parts = [at("top"), at("d"), at("d/e"), at("d/e/f"), at("d/g"), at("h"), file("h/i/x"), at("h/j")];
+        for max_bytes in [usize::MAX, 0] {
+            for (wrap, expected) in
+                [(false, &["d/e", "d", "h/i", "h", "top"][..]), (true, &["d/e", "d", "h/i", "h", ""])]
+            {
+                let dir = tempfile::tempdir().unwrap();
+                let mut tree = Tree::with_memory(dir.path().to_owned(), max_bytes);
+                tree.skip_empty();
+                let built = build_in(tree, &parts, max_bytes, wrap).await.unwrap();
+                assert_eq!(built.iter().map(|added| &*added.name).collect::<Vec<_>>(), expected, "{max_bytes} {wrap}");
+            }
+        }
     }
 
     #[tokio::test]

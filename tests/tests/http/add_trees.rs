@@ -11,14 +11,21 @@ const EMPTY_DIRECTORY: &str = "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn";
 
 /// The tree that the vectors call `small`, with parts for its directories or without.
 fn small(has_directories: bool, has_hidden: bool) -> Form {
-    let mut form = Form::new();
+    let form = if has_directories { Form::new().directory("d") } else { Form::new() };
+    small_at("d/", form, has_directories, has_hidden)
+}
+
+/// The entries of `small` behind `at`.
+fn small_at(at: &str, mut form: Form, has_directories: bool, has_hidden: bool) -> Form {
+    let path = |name: &str| format!("{at}{name}");
     if has_directories {
-        form = form.directory("d").directory("d/a").directory("d/a/b");
+        form = form.directory(&path("a")).directory(&path("a/b"));
     }
     // Only a part of its own can make a directory that holds nothing.
-    form = form.file("d/a/b/hello.txt", "hello\n").directory("d/empty").symlink("d/link", "a/b/hello.txt");
-    form = form.file("d/z", "z").file("d/ünï çödé", "u");
-    if has_hidden { form.file("d/.hidden", "h") } else { form }
+    form =
+        form.file(&path("a/b/hello.txt"), "hello\n").directory(&path("empty")).symlink(&path("link"), "a/b/hello.txt");
+    form = form.file(&path("z"), "z").file(&path("ünï çödé"), "u");
+    if has_hidden { form.file(&path(".hidden"), "h") } else { form }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,6 +87,63 @@ async fn directories_have_the_content_ids_of_kubo_for_every_flag() {
             let lines = gateway.add_form(&options, small(has_directories, has_hidden)).await;
             assert_eq!(hash_of(lines.last().unwrap()), vector.cid, "{options}, {has_directories}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_without_a_name_is_the_root_of_what_follows() {
+    let gateway = TestGateway::start().await;
+    let vectors = vectors().trees.into_iter().filter(|vector| vector.tree == "small");
+    for vector in vectors.filter(|vector| !vector.flags.iter().any(|flag| flag == "-w")) {
+        let options = content::options(&vector.profile, &vector.flags);
+        let has_hidden = vector.flags.iter().any(|flag| flag == "--hidden");
+        for (root, has_directories) in [("", true), ("", false), ("/", true), (".", false)] {
+            let form = small_at("", Form::new().directory(root), has_directories, has_hidden);
+            let lines = gateway.add_form(&format!("{options}&stream-channels=true"), form).await;
+            let last = lines.last().unwrap();
+            assert_eq!((&last["Name"], hash_of(last)), (&json!(""), vector.cid.clone()), "{options} {root:?}");
+            assert_eq!(lines.iter().filter(|line| line["Name"] == "").count(), 1, "{lines:?}");
+            assert_eq!(lines[0]["Name"], "a/b/hello.txt");
+        }
+    }
+    // As the client in Go has it: no form-data, and names without a slash before them.
+    let part = |path: &str, kind: &str| {
+        format!(
+            "Content-Disposition: attachment; filename=\"{path}\"\r\nContent-Type: application/{kind}\r\nabspath-encoded: "
+        )
+    };
+    let form = Form::new().part(&part("", "x-directory"), b"").part(&part("x", "octet-stream"), b"hello world");
+    let lines = gateway.add_form("", form).await;
+    let root = hash_of(lines.last().unwrap());
+    assert_eq!(
+        root,
+        hash_of(gateway.add_form("", Form::new().directory("d").file("d/x", "hello world")).await.last().unwrap())
+    );
+    assert!(
+        gateway.rpc_json("pin/ls?type=recursive").await["Keys"].get(hash_of(&lines[0])).is_none(),
+        "the root only is pinned"
+    );
+    let empty = gateway.add_form("", Form::new().directory("")).await;
+    assert_eq!(empty.iter().map(hash_of).collect::<Vec<_>>(), [EMPTY_DIRECTORY]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn directory_without_a_name_that_is_no_root_is_refused() {
+    let gateway = TestGateway::start().await;
+    for (options, form, named) in [
+        ("", Form::new().file("a", "1").directory("").file("b", "2"), "send it before"),
+        ("", Form::new().directory("d").directory(""), "send it before"),
+        ("w=1", Form::new().directory("").file("a", "1"), "wrap-with-directory"),
+    ] {
+        let answer = gateway.post_form(&format!("add?{options}"), form).await.text().await.unwrap_or_default();
+        assert_no_root(named, &answer);
+        assert!(answer.contains(named), "{answer}");
+    }
+    let twice = gateway.add_form("", Form::new().directory("").file("a", "1").directory("")).await;
+    assert_eq!(twice.last().unwrap()["Name"], "", "the same one again");
+    for command in ["block/put", "dag/put?input-codec=raw&store-codec=raw", "dag/import", "key/sign"] {
+        let response = gateway.post_form(command, Form::new().directory("d").file("d/x", "x")).await;
+        assert!(rpc_failure(response).await.contains("is a directory"), "{command}");
     }
 }
 

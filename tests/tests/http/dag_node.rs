@@ -118,7 +118,6 @@ async fn what_a_codec_cannot_say_is_refused() {
         ("store-codec=libp2p-key", "1", "libp2p-key"),
         ("store-codec=nonsense", "1", "nonsense"),
         ("hash=nonsense", "1", "nonsense"),
-        ("allow-big-block=true", "1", "allow-big-block"),
     ] {
         let message = refused(&gateway, options, data).await;
         assert!(message.contains(named), "{options} {data}: {message}");

@@ -223,6 +223,16 @@ pub(crate) fn header<'a>(response: &'a Response, name: &str) -> &'a str {
     response.headers().get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
 }
 
+/// Checks that a command was refused before it ran, and gives the message.
+pub(crate) async fn rpc_refusal(response: Response) -> String {
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    assert_eq!(status, 400, "{text}");
+    let error: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&error["Code"], &error["Kind"]), (&Value::from(1), &Value::from("unsupported")), "{error}");
+    error["Message"].as_str().unwrap().to_owned()
+}
+
 /// Checks that an answer is a failed command in Kubo's form and gives its message.
 pub(crate) async fn rpc_failure(response: Response) -> String {
     let status = response.status();

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::content::{self, assert_same};
 use crate::harness::{TestGateway, client};
+use crate::multipart::Form;
 use crate::wire::{Wire, exchange};
 
 const CHUNK: usize = 262_144;
@@ -141,9 +142,25 @@ async fn kubo_clients_are_told_which_block_is_missing_in_words_that_they_know() 
         let response = gateway.rpc(&command).send().await.unwrap();
         let failure: Value = response.json().await.unwrap();
         let message = failure["Message"].as_str().unwrap_or_default();
-        assert!(message.ends_with(&format!(": ipld: could not find {absent}")), "{command}: {failure}");
+        assert!(message.ends_with(&format!(": {}", words(absent))), "{command}: {failure}");
     }
+    // Lines of streams that do not fail have them too.
+    let removed = gateway.rpc_json(&format!("block/rm?arg={absent}")).await;
+    assert!(removed["Error"].as_str().unwrap().ends_with(&words(absent)), "{removed}");
+    let car = [b"\x3a\xa2eroots\x81\xd8\x2aX\x25\x00".as_slice(), &cid_bytes(absent), b"gversion\x01"].concat();
+    let imported: Value = gateway.post_form("dag/import", Form::new().file("a.car", car)).await.json().await.unwrap();
+    let message = imported["Root"]["PinErrorMsg"].as_str().unwrap();
+    assert!(message.ends_with(&words(absent)), "{imported}");
     // The words are those of the RPC: nobody else reads them.
     let page = gateway.get(&format!("/ipfs/{absent}?format=raw")).await.text().await.unwrap();
     assert!(page.contains(absent) && !page.contains("ipld:"), "{page}");
+}
+
+/// By these words Kubo's clients know that a block is missing, and which.
+fn words(cid: &str) -> String {
+    format!("block was not found locally (offline): ipld: could not find {cid}")
+}
+
+fn cid_bytes(cid: &str) -> Vec<u8> {
+    ipfrs_core::parse_cid(cid).unwrap().to_bytes()
 }

@@ -82,7 +82,6 @@ async fn what_cannot_be_made_is_refused_and_stores_nothing() {
         ("mhlen=20", "mhlen"),
         ("mhtype=sha2-512&mhlen=32", "mhlen"),
         ("format=v0&mhtype=identity", "CIDv0"),
-        ("allow-big-block=true", "allow-big-block"),
     ] {
         let message =
             rpc_failure(gateway.post_form(&format!("block/put?{options}"), Form::new().file("b", "x")).await).await;

@@ -32,7 +32,7 @@ async fn cat_gives_the_part_that_offset_and_length_name() {
         (Some(599_999), Some(1_000), 599_999..600_000),
         (Some(600_000), None, 600_000..600_000),
         (Some(9_999_999), Some(5), 0..0),
-        (Some(u64::MAX), Some(u64::MAX), 0..0),
+        (Some(i64::MAX as u64), Some(i64::MAX as u64), 0..0),
     ] {
         let mut command = format!("cat?arg={cid}");
         command.extend(offset.map(|offset| format!("&offset={offset}")));

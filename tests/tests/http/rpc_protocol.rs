@@ -84,6 +84,30 @@ async fn a_command_that_fails_answers_500_with_message_code_and_type() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn failures_have_the_words_that_clients_of_kubo_match() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("pin=false", "content").await;
+    let directory = gateway.add_tree("", &[("d/x", "x")]).await;
+    let key = "k51qzi5uqu5dhdmyb9bd18pypu2wp5lpv2xnskfmrqa4lb5knqryrotb05e7or";
+    for (command, words) in [
+        (format!("cat?arg={directory}"), "this dag node is a directory"),
+        (format!("cat?arg={directory}/y"), "no link named \"y\" under "),
+        (format!("pin/rm?arg={cid}"), "not pinned or pinned indirectly"),
+        (format!("pin/ls?arg={cid}"), "is not pinned"),
+        (format!("name/publish?arg={cid}&key=none"), "no key by the given name or PeerID was found"),
+        ("key/rm?arg=none".to_owned(), "no key named none was found"),
+        (format!("name/resolve?arg={key}"), "could not resolve name"),
+        (format!("resolve?arg=/ipns/{key}"), "could not resolve name"),
+        (format!("cat?arg=/ipns/{key}/x"), "could not resolve name"),
+        (format!("routing/get?arg=/ipns/{key}"), "routing: not found"),
+        (format!("name/get?arg={key}"), "routing: not found"),
+    ] {
+        let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
+        assert!(message.contains(words), "{command}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failure_says_of_which_kind_it_is() {
     let gateway = TestGateway::start().await;
     let absent = gateway.add("only-hash=true", "absent").await;
@@ -95,6 +119,7 @@ async fn a_failure_says_of_which_kind_it_is() {
         (format!("pin/rm?arg={absent}"), "not_found"),
         ("block/rm?arg=bafkqaaa/name".to_owned(), "invalid_input"),
         ("add?nocopy=true".to_owned(), "unsupported"),
+        ("id?arg=QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWKSPFG".to_owned(), "unsupported"),
     ] {
         let response = gateway.rpc(&command).body("x").send().await.unwrap();
         let failure: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
@@ -208,8 +233,13 @@ async fn version_has_the_members_that_clients_read() {
     for member in ["Version", "Commit", "Repo", "System", "Golang"] {
         assert!(version[member].is_string(), "{member}: {version}");
     }
-    assert_eq!(version["Version"], env!("CARGO_PKG_VERSION"));
+    // Clients refuse to work with versions of Kubo that they do not know.
+    assert_eq!(version["Version"], format!("0.44.0+ipfrs.{}", env!("CARGO_PKG_VERSION")));
+    assert_eq!(version["Ipfrs"], env!("CARGO_PKG_VERSION"));
     assert!(version["System"].as_str().unwrap().ends_with("/linux"));
+    let configured = TestGateway::start_with(|config| config.api.version = Some("0.39.0".into())).await;
+    let version = configured.rpc_json("version?number=true").await;
+    assert_eq!((&version["Version"], &version["Ipfrs"]), (&"0.39.0".into(), &env!("CARGO_PKG_VERSION").into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

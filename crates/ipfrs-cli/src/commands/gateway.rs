@@ -69,7 +69,7 @@ fn announce(session: &Session, gateway: &Gateway, out: &mut Output) -> Result<()
 }
 
 async fn status(api: &Api, out: &mut Output) -> Result<()> {
-    let version = api.version().await?.version;
+    let version = api.version().await?;
     let is_ready = api.is_ready().await?;
     let grpc = api.grpc_addresses().await?;
     let repo = api.repo_stat().await?;

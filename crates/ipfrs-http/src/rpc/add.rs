@@ -20,15 +20,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{Args, Render};
 use super::attributes::AttributeFields;
-use super::multipart::{self, Part, Parts};
+use super::multipart::{self, Part, PartKind, Parts};
 use super::{Answer, attributes, has_body, output};
 use crate::body;
 use crate::error::RpcError;
 use crate::request_id::operation_id;
 use crate::router::AppState;
-
-/// Options that change content IDs or places and are not offered.
-const REFUSED: [&str; 3] = ["nocopy", "fscache", "to-files"];
 
 /// `inline-limit` where only `inline` is given, as in Kubo.
 const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
@@ -80,8 +77,8 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         waiting: Arc::clone(&waiting),
         patience: state.config.idle_patience(),
         render: args.render,
-        progress: args.bool("progress")?.unwrap_or(false),
-        silent: args.bool("silent")?.unwrap_or(false),
+        progress: args.is_set("progress"),
+        silent: args.is_set("silent"),
         last_progress: Instant::now(),
         untold: None,
     };
@@ -92,33 +89,39 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
 }
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
-    args.refuse(&REFUSED)?;
-    let pin = args.bool("pin")?.unwrap_or(true);
+    let pin = args.bool("pin").unwrap_or(true);
     let pin_name = args.text("pin-name").unwrap_or_default().to_owned();
     if !pin && !pin_name.is_empty() {
         return Err(Error::invalid("pin-name names a pin, and pin=false makes none: leave one of them out").into());
     }
-    let inline_limit = args.get("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
+    let inline_limit = args.number("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
     Ok(AddOptions {
         profile: args.text("profile").map(str::parse).transpose()?,
-        cid_version: args.get("cid-version")?,
-        raw_leaves: args.bool("raw-leaves")?,
+        // As Kubo's clients in Go write that there is none.
+        cid_version: args.number("cid-version")?.filter(|version| *version != -1).map(cid_version).transpose()?,
+        raw_leaves: args.bool("raw-leaves"),
         chunker: args.text("chunker").map(str::parse).transpose()?,
         hash: args.text("hash").map(HashFunction::from_name).transpose()?,
-        inline_limit: args.bool("inline")?.unwrap_or(false).then_some(inline_limit),
-        layout: args.bool("trickle")?.unwrap_or(false).then_some(Layout::Trickle),
+        inline_limit: args.is_set("inline").then_some(inline_limit),
+        layout: args.is_set("trickle").then_some(Layout::Trickle),
         attributes: attributes::of_options(args)?,
-        preserve_mode: args.bool("preserve-mode")?.unwrap_or(false),
-        preserve_mtime: args.bool("preserve-mtime")?.unwrap_or(false),
-        max_file_links: args.get("max-file-links")?,
-        max_directory_links: args.get("max-directory-links")?,
-        hamt_fanout: args.get("max-hamt-fanout")?,
-        only_hash: args.bool("only-hash")?.unwrap_or(false),
-        wrap_with_directory: args.bool("wrap-with-directory")?.unwrap_or(false),
+        preserve_mode: args.is_set("preserve-mode"),
+        preserve_mtime: args.is_set("preserve-mtime"),
+        max_file_links: args.number("max-file-links")?,
+        max_directory_links: args.number("max-directory-links")?,
+        hamt_fanout: args.number("max-hamt-fanout")?,
+        only_hash: args.is_set("only-hash"),
+        wrap_with_directory: args.is_set("wrap-with-directory"),
+        skip_empty_directories: !args.bool("empty-dirs").unwrap_or(true),
         unpinned: !pin,
         pin_name,
         operation: None,
     })
+}
+
+fn cid_version(number: i64) -> Result<u64, RpcError> {
+    let why = || RpcError::Request(format!("invalid value {number} for option \"cid-version\": use 0 or 1"));
+    u64::try_from(number).map_err(|_| why())
 }
 
 async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, boundary: Option<String>) {
@@ -160,10 +163,10 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
     while let Some(part) = parts.next().await? {
         let name = part.file_name()?;
         let attributes = attributes::of_part(part.headers());
-        match part.content_type().as_str() {
-            "application/x-directory" => session.directory(&name, attributes).await?,
-            "application/symlink" => session.symlink(&name, attributes, &target(part).await?).await?,
-            _ => {
+        match part.kind() {
+            PartKind::Directory => session.directory(&name, attributes).await?,
+            PartKind::Symlink => session.symlink(&name, attributes, &target(part).await?).await?,
+            PartKind::File => {
                 session.file(&name, attributes, part, |bytes| reporter.progress(&name, bytes)).await?;
                 reporter.tell_progress(&name);
             }

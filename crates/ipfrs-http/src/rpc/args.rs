@@ -1,32 +1,48 @@
 //! Arguments and options of a command.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
-use ipfrs_node::{ContentPath, Node};
+use ipfrs_node::{ContentPath, Node, Room};
 
+use super::commands::{self, GLOBALS};
+use super::options::Options;
+use super::{duration, stdin};
 use crate::error::RpcError;
+use crate::router::AppState;
 
-/// The query of a command, and what the request's head says of its answer.
+/// The query of a command with the arguments in its body, and what the request's head says of its response.
+#[derive(Debug, Clone)]
 pub(super) struct Args {
     arguments: Vec<String>,
-    options: HashMap<String, String>,
+    options: Options,
     /// How content IDs are written in the answer.
     pub(super) render: Render,
     /// Whether the client takes trailers.
     pub(super) takes_trailers: bool,
+    /// Memory for the arguments that came in the body.
+    _room: Option<Arc<Room>>,
+}
+
+/// Reads arguments and options of a command for its handler, and refuses those that cannot be read.
+pub(crate) async fn read(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    match Args::read(&state, request).await {
+        Ok(request) => next.run(request).await,
+        Err(e) => e.into_response(),
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Args {
     type Rejection = RpcError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, RpcError> {
-        Self::parse(parts.uri.query().unwrap_or_default(), takes_trailers(&parts.headers))
+        parts.extensions.remove().ok_or_else(|| Error::internal("the options of a command were not read").into())
     }
 }
 
@@ -38,17 +54,25 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
 }
 
 impl Args {
-    fn parse(query: &str, takes_trailers: bool) -> Result<Self, RpcError> {
-        let (mut arguments, mut options) = (Vec::new(), HashMap::new());
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            match name {
-                Cow::Borrowed("arg") => arguments.push(value.into_owned()),
-                name => drop(options.insert(name.into_owned(), value.into_owned())),
+    /// Puts the arguments and options of a request into its extensions. Arguments in the body come after those in the
+    /// query, as in go-ipfs-cmds.
+    async fn read(state: &AppState, mut request: Request) -> Result<Request, RpcError> {
+        let path = request.uri().path();
+        let command = commands::find(path.trim_start_matches('/'))
+            .ok_or_else(|| Error::internal(format!("the command {path} has no table of options")))?;
+        let (mut arguments, mut options) = (Vec::new(), Vec::new());
+        for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
+            match &*name {
+                "arg" => arguments.push(value.into_owned()),
+                _ => options.push((name.into_owned(), value.into_owned())),
             }
         }
-        let base = options.get("cid-base").map(|name| to_base(name));
-        let base = base.transpose().map_err(|e| RpcError::Request(e.to_string()))?;
-        Ok(Self { arguments, options, render: Render(base), takes_trailers })
+        let options = Options::read([command.options, GLOBALS], options.into_iter())?;
+        let render = Render::of(&options)?;
+        let room = stdin::read(state, command.stdin, &mut request, &mut arguments).await?.map(Arc::new);
+        let takes_trailers = takes_trailers(request.headers());
+        request.extensions_mut().insert(Self { arguments, options, render, takes_trailers, _room: room });
+        Ok(request)
     }
 
     /// The arguments, of which there must be at least one; `name` is what the message calls it.
@@ -61,8 +85,18 @@ impl Args {
 
     /// The one argument.
     pub(super) fn one(&self, name: &str) -> Result<&str, RpcError> {
-        match self.required(name)? {
-            [one] => Ok(one),
+        self.required(name)?;
+        self.at_most_one(name)?.ok_or_else(|| Error::internal("an argument is lost").into())
+    }
+
+    /// Returns the argument, where there is one.
+    ///
+    /// # Errors
+    /// Where there are several.
+    pub(super) fn at_most_one(&self, name: &str) -> Result<Option<&str>, RpcError> {
+        match self.arguments.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one)),
             more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
         }
     }
@@ -82,58 +116,64 @@ impl Args {
         Ok(paths)
     }
 
-    /// The first argument, where there is one.
-    pub(super) fn first(&self) -> Option<&str> {
-        self.arguments.first().map(String::as_str)
+    /// Whether there is any argument.
+    pub(super) fn has_arguments(&self) -> bool {
+        !self.arguments.is_empty()
     }
 
     /// An option as text, unless it is absent or empty.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.options.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.given(name).filter(|value| !value.is_empty())
     }
 
     /// An option as text, empty where it is.
     pub(super) fn given(&self, name: &str) -> Option<&str> {
-        self.options.get(name).map(String::as_str)
+        self.options.text(name)
     }
 
-    /// An option of a type with a text form.
-    pub(super) fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>, RpcError> {
-        let parse = |value: &str| {
-            value.parse().map_err(|_| RpcError::Request(format!("invalid value {value:?} for option {name:?}")))
+    /// A numeric option.
+    pub(super) fn number<T: TryFrom<i128>>(&self, name: &str) -> Result<Option<T>, RpcError> {
+        self.options.number(name)
+    }
+
+    /// A Boolean option.
+    pub(super) fn bool(&self, name: &str) -> Option<bool> {
+        self.options.bool(name)
+    }
+
+    /// Whether a Boolean option is set, which it is not by default.
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.bool(name).unwrap_or(false)
+    }
+
+    /// Returns an option that is a duration.
+    ///
+    /// # Errors
+    /// For a text that is no duration.
+    pub(super) fn duration(&self, name: &str) -> Result<Option<Duration>> {
+        let parse = |text| {
+            let invalid = || format!("invalid value {text:?} for option {name:?}: use a duration such as 30s or 1h30m");
+            duration::parse(text).ok_or_else(|| Error::invalid(invalid()))
         };
         self.text(name).map(parse).transpose()
-    }
-
-    /// A Boolean option, in the spellings that Go's `strconv.ParseBool` takes; present without a value is true.
-    pub(super) fn bool(&self, name: &str) -> Result<Option<bool>, RpcError> {
-        match self.options.get(name).map(String::as_str) {
-            None => Ok(None),
-            Some("" | "1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
-            Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
-            Some(other) => {
-                Err(RpcError::Request(format!("invalid value {other:?} for option {name:?}: use true or false")))
-            }
-        }
-    }
-
-    /// Refuses options that would change the answer but are not offered, so that nobody gets something else unnoticed.
-    pub(super) fn refuse(&self, names: &[&str]) -> Result<()> {
-        for name in names {
-            // A value that is no Boolean is one that was given on purpose.
-            if self.options.contains_key(*name) && !matches!(self.bool(name), Ok(Some(false))) {
-                return Err(Error::unsupported(format!("option {name:?} is not offered by this version")));
-            }
-        }
-        Ok(())
     }
 }
 
 /// Writes content IDs in the base that `cid-base` asks for.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Render(Option<Base>);
+pub(super) struct Render {
+    base: Option<Base>,
+    /// Whether those of version 0 become version 1; by default where the base needs it.
+    upgrade: Option<bool>,
+}
 
 impl Render {
+    fn of(options: &Options) -> Result<Self, RpcError> {
+        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(to_base);
+        let base = base.transpose().map_err(|e| RpcError::Request(e.to_string()))?;
+        Ok(Self { base, upgrade: options.bool("upgrade-cidv0-in-output") })
+    }
+
     /// The same, or where `cid-base` was not given as the content ID at the beginning of a path is written: `{cid}/...`,
     /// `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
     pub(super) fn or_like(self, path: &str) -> Self {
@@ -141,13 +181,17 @@ impl Render {
         // A CIDv0 has no prefix that says its base: nothing is known of others then.
         let is_v0 = rest.starts_with("Qm");
         let base = rest.chars().next().filter(|_| !is_v0).and_then(|code| Base::from_code(code).ok());
-        Self(self.0.or(base))
+        Self { base: self.base.or(base), ..self }
     }
 
     pub(super) fn cid(self, cid: &Cid) -> Result<String> {
-        match self.0 {
-            Some(base) => cid_to_string(cid, base),
-            None => Ok(cid.to_string()),
+        let is_v0 = u64::from(cid.version()) == 0;
+        match (self.base, self.upgrade) {
+            (base, Some(true)) if is_v0 => {
+                cid_to_string(&Cid::new_v1(cid.codec(), *cid.hash()), base.unwrap_or(Base::Base32Lower))
+            }
+            (Some(base), upgrade) if !(is_v0 && upgrade == Some(false)) => cid_to_string(cid, base),
+            _ => Ok(cid.to_string()),
         }
     }
 }

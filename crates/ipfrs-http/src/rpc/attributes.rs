@@ -19,15 +19,9 @@ const NANOS_PER_SECOND: u32 = 1_000_000_000;
 /// What `mode`, `mtime` and `mtime-nsecs` ask to be given to everything. As in Kubo, a mode or time of 0 is none.
 pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
     let invalid = |message: String| RpcError::Request(message);
-    let mode = match args.text("mode") {
-        Some(text) => {
-            let mode = go_number(text).ok_or_else(|| invalid(format!("invalid value {text:?} for option \"mode\"")))?;
-            unix_mode(mode)
-        }
-        None => None,
-    };
-    let seconds = args.get::<i64>("mtime")?.filter(|seconds| *seconds != 0);
-    let nanos = args.get::<u32>("mtime-nsecs")?.unwrap_or(0);
+    let mode = args.number("mode")?.and_then(unix_mode);
+    let seconds = args.number::<i64>("mtime")?.filter(|seconds| *seconds != 0);
+    let nanos = args.number::<u32>("mtime-nsecs")?.unwrap_or(0);
     if nanos >= NANOS_PER_SECOND {
         return Err(invalid(format!("option \"mtime-nsecs\" is {nanos}: it must be below {NANOS_PER_SECOND}")));
     }
@@ -52,17 +46,6 @@ pub(super) fn of_part(headers: &HeaderMap) -> Attributes {
         }
     }
     Attributes { mode, mtime: seconds.map(|seconds| Mtime { seconds, nanos }) }
-}
-
-/// A number as Go reads it: decimal, or with the prefix `0`, `0o`, `0x` or `0b` of its base.
-fn go_number(text: &str) -> Option<u32> {
-    let lower = text.to_ascii_lowercase();
-    for (prefix, base) in [("0x", 16), ("0o", 8), ("0b", 2), ("0", 8)] {
-        if let Some(digits) = lower.strip_prefix(prefix).filter(|digits| !digits.is_empty()) {
-            return u32::from_str_radix(digits, base).ok();
-        }
-    }
-    lower.parse().ok()
 }
 
 fn unix_mode(go: u32) -> Option<u32> {
@@ -172,13 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_numbers_as_go_reads_and_writes_them() {
-        for (text, number) in [("0644", 0o644), ("420", 0o644), ("0o644", 0o644), ("0x1A4", 0o644), ("0", 0)] {
-            assert_eq!(go_number(text), Some(number), "{text}");
-        }
-        for wrong in ["", "08", "0x", "-1", "rw"] {
-            assert_eq!(go_number(wrong), None, "{wrong}");
-        }
+    fn modes_are_numbers_as_go_writes_them() {
         assert_eq!(go_mode(0o4755, ListedKind::File), 0o755 | 1 << 23);
         assert_eq!(unix_mode(go_mode(0o1777, ListedKind::Directory)), Some(0o1777));
     }

@@ -13,7 +13,7 @@ use super::args::Args;
 use super::multipart::{self, Parts};
 use super::{Answer, declared_bytes, has_body, output};
 use crate::body;
-use crate::error::{RpcError, part_text};
+use crate::error::{RpcError, rpc_part_message};
 use crate::router::AppState;
 
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
 /// block; with `pin`, pins it and what is below it.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let format = format(&args)?;
-    let pin = args.bool("pin")?.unwrap_or(false);
+    let pin = args.is_set("pin");
     let _room = state.node.room(state.node.config().batch.max_batch_bytes.min(declared_bytes(&request))).await?;
     let blocks = match multipart::boundary(request.headers())? {
         None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
@@ -80,7 +80,7 @@ struct RemovedBlock {
 /// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes blocks that no pin leads to. A line for each, with the error where
 /// it stays; with `quiet`, only for those that stay.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
-    let (force, quiet) = (args.bool("force")?.unwrap_or(false), args.bool("quiet")?.unwrap_or(false));
+    let (force, quiet) = (args.is_set("force"), args.is_set("quiet"));
     let paths = args.required("cid")?.iter().map(|text| ContentPath::parse(text)).collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = paths.iter().find(|path| !path.segments().is_empty()) {
         return Err(Error::invalid(format!("{path} is a path: give the CIDs of the blocks")).into());
@@ -89,7 +89,7 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     let mut lines = Vec::with_capacity(cids.len());
     for (cid, outcome) in state.node.remove_blocks(&cids, force).await? {
         if !quiet || outcome.is_err() {
-            let (error, kind) = outcome.err().map(|e| (part_text(&e), e.kind().code())).unzip();
+            let (error, kind) = outcome.err().map(|e| (rpc_part_message(&e), e.kind().code())).unzip();
             let (hash, error) = (args.render.cid(&cid)?, error.unwrap_or_default());
             lines.push(output::line(&RemovedBlock { hash, error, kind }));
         }
@@ -101,7 +101,7 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
 async fn files(state: &AppState, mut parts: Parts) -> Result<Vec<Bytes>, RpcError> {
     let batch = &state.node.config().batch;
     let (mut blocks, mut total) = (Vec::new(), 0);
-    while let Some(part) = parts.next().await? {
+    while let Some(part) = parts.next_file().await? {
         let data = part.whole(MAX_BLOCK_BYTES, "a block is over the limit").await?;
         total += data.len();
         if blocks.len() == batch.max_batch_size || total > batch.max_batch_bytes {
@@ -120,20 +120,28 @@ async fn files(state: &AppState, mut parts: Parts) -> Result<Vec<Bytes>, RpcErro
     Ok(blocks)
 }
 
-/// `cid-codec` makes a CIDv1; `format` is its older name, whose `v0` makes a CIDv0.
+/// Returns the version, codec and hash of the options. `format` is the older name of `cid-codec`, and only `format=v0`
+/// makes a CIDv0. Kubo's command line sends `cid-codec=raw`, its default, beside `format`.
 fn format(args: &Args) -> Result<BlockFormat, RpcError> {
-    args.refuse(&["allow-big-block"])?;
     let hash = args.text("mhtype").map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
     let is_whole = |length: &i64| *length == -1 || usize::try_from(*length).ok() == hash.digest_bytes();
-    if let Some(length) = args.get::<i64>("mhlen")?.filter(|length| !is_whole(length)) {
+    if let Some(length) = args.number::<i64>("mhlen")?.filter(|length| !is_whole(length)) {
         return Err(Error::unsupported(format!("mhlen={length}: digests are not cut, leave the option out")).into());
     }
-    let (version, codec) = match (args.text("cid-codec"), args.text("format")) {
-        (Some(name), _) => (1, codec::parse(name)?),
-        (None, Some("v0")) => (0, codec::DAG_PB),
-        (None, Some("protobuf")) => (1, codec::DAG_PB),
-        (None, Some("cbor")) => (1, codec::DAG_CBOR),
-        (None, Some(name)) => (1, codec::parse(name)?),
+    let (version, codec) = match (args.text("format"), args.text("cid-codec")) {
+        (Some(_), Some(codec)) if codec != "raw" => {
+            let why =
+                "unable to use \"format\" (deprecated) and a custom \"cid-codec\" at the same time: leave one out";
+            return Err(Error::invalid(why).into());
+        }
+        (Some("v0"), _) if hash != HashFunction::Sha2_256 => {
+            let why = "only sha2-256-32 is allowed with CIDv0: leave out \"mhtype\", or \"format=v0\"";
+            return Err(Error::invalid(why).into());
+        }
+        (Some("v0"), _) => (0, codec::DAG_PB),
+        (Some("protobuf"), _) => (1, codec::DAG_PB),
+        (Some("cbor"), _) => (1, codec::DAG_CBOR),
+        (Some(name), _) | (None, Some(name)) => (1, codec::parse(name)?),
         (None, None) => (1, codec::RAW),
     };
     Ok(BlockFormat { version, codec, hash })

@@ -12,15 +12,15 @@ use crate::router::AppState;
 
 /// `cat?arg=path[&arg=...][&offset=][&length=]`: the files one after the other; offset and length apply to the whole.
 pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
-    let mut skip = args.get::<u64>("offset")?.unwrap_or(0);
-    let mut left = args.get::<u64>("length")?.unwrap_or(u64::MAX);
+    let mut skip = args.number::<u64>("offset")?.unwrap_or(0);
+    let mut left = args.number::<u64>("length")?.unwrap_or(u64::MAX);
     let (mut parts, mut length) = (Vec::new(), 0);
     for path in args.required("ipfs-path")? {
         let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
         let file = match &object.kind {
             ObjectKind::File(file) => file.clone(),
             ObjectKind::Directory(_) => {
-                return Err(Error::invalid(format!("{path} is a directory: use ls or get")).into());
+                return Err(Error::invalid(format!("this dag node is a directory: {path} (use ls or get)")).into());
             }
             ObjectKind::Symlink(_) => return Err(Error::unsupported(format!("{path} is a symlink")).into()),
             ObjectKind::Other => return Err(object.not_unixfs("use block/get for its block").await.into()),

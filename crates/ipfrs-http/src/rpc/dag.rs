@@ -15,7 +15,7 @@ use super::multipart::{self, Parts};
 use super::output::CidLink;
 use super::{Answer, declared_bytes, has_body, output};
 use crate::body::{self, begun, gathered};
-use crate::error::{RpcError, part_text};
+use crate::error::{RpcError, rpc_part_message};
 use crate::router::AppState;
 
 /// Largest node that is read: text takes more room than the block that it becomes.
@@ -23,7 +23,6 @@ const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES;
 
 /// `dag/export?arg=path`: the DAG as a CAR of version 1.
 pub(super) async fn export(State(state): State<AppState>, args: Args) -> Answer {
-    args.refuse(&["local-only"])?;
     let export = state.node.export_dag(args.path(&state.node, "root").await?).await?;
     let car = begun(gathered(export.car).boxed()).await?;
     Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
@@ -63,14 +62,13 @@ struct PutLine {
 /// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=]`: stores each file of a multipart body, or the body itself, as a
 /// node.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
-    args.refuse(&["allow-big-block"])?;
     let named = |option, default| args.text(option).map_or(Ok(default), codec::parse);
     let node = PutNode {
         data: Bytes::new(),
         input: named("input-codec", codec::DAG_JSON)?,
         store: named("store-codec", codec::DAG_CBOR)?,
         hash: args.text("hash").map_or(Ok(HashFunction::default()), HashFunction::from_name)?,
-        pin: args.bool("pin")?.unwrap_or(false),
+        pin: args.is_set("pin"),
     };
     let boundary = multipart::boundary(request.headers())?;
     if boundary.is_none() && !has_body(&request) {
@@ -87,7 +85,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         return put_answer(&cids, &args);
     };
     let mut parts = Parts::new(request.into_body(), boundary);
-    while let Some(part) = parts.next().await? {
+    while let Some(part) = parts.next_file().await? {
         if cids.len() == state.node.config().batch.max_batch_size {
             let most = cids.len();
             return Err(
@@ -123,11 +121,10 @@ enum Imported {
 /// `dag/import[?pin-roots=][&stats=]`: stores the blocks of each CAR of a multipart body, or of the body itself,
 /// and pins the roots that the CARs name.
 pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
-    args.refuse(&["allow-big-block"])?;
     // What is known to be a part of a DAG cannot be pinned.
-    let pin_roots = args.bool("pin-roots")?.unwrap_or(!args.bool("local-only")?.unwrap_or(false));
+    let pin_roots = args.bool("pin-roots").unwrap_or(!args.is_set("local-only"));
     // `silent` is for those who print: clients want to know whether roots were pinned.
-    let stats = args.bool("stats")?.unwrap_or(false);
+    let stats = args.is_set("stats");
     let boundary = multipart::boundary(request.headers())?;
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));
@@ -140,7 +137,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let imported = import.finish().await?;
     let mut lines = Vec::with_capacity(imported.roots.len() + 1);
     for (root, error) in imported.roots {
-        let pin_error_msg = error.map_or_else(String::new, |error| part_text(&error));
+        let pin_error_msg = error.as_ref().map_or_else(String::new, rpc_part_message);
         lines.push(output::line(&Imported::Root { cid: CidLink::new(&root, args.render)?, pin_error_msg }));
     }
     if stats {
@@ -154,11 +151,8 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
 async fn cars(import: &mut DagImport, body: Body, boundary: String) -> Result<(), RpcError> {
     let mut parts = Parts::new(body, boundary);
     let mut is_empty = true;
-    while let Some(part) = parts.next().await? {
+    while let Some(part) = parts.next_file().await? {
         let name = part.file_name()?;
-        if part.content_type() == "application/x-directory" {
-            return Err(Error::invalid(format!("{name:?} is a directory: import the CARs in it by name")).into());
-        }
         import.car(part).await.map_err(|error| match name.as_str() {
             "" => error,
             name => Error::new(error.kind(), format!("{name}: {error}")).with_source(error),
@@ -197,7 +191,7 @@ struct DagStat {
 /// unless it is refused, a line now and then says how far it is.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
     let paths = args.paths(&state.node, "root").await?;
-    let (progress, render) = (args.bool("progress")?.unwrap_or(true), args.render);
+    let (progress, render) = (args.bool("progress").unwrap_or(true), args.render);
     let mut stats = state.node.dag_stats(paths).await?;
     // A DAG that is done or fails soon is answered with a status.
     let goes_on = stats.advance().await?;

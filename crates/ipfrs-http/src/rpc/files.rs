@@ -26,7 +26,6 @@ struct FileStat {
 /// `files/stat?arg=/ipfs/cid[/path]`: kind, size, links and attributes, of which `Blocks` are the links of the root block.
 /// Unlike Kubo, which calls symlinks files, it says which is which.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
-    args.refuse(&["with-local"])?;
     let text = args.one("path")?;
     if !["/ipfs/", "/ipns/", "ipfs://", "ipns://"].iter().any(|prefix| text.starts_with(prefix)) {
         let why = format!("{text:?} would be a path of mutable files, which this version does not have");

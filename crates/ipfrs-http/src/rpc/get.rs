@@ -26,7 +26,7 @@ const COMPRESSED_BYTES: usize = 256 * 1024;
 /// last name of the path. With `compress` it is compressed; a file without `archive` is then compressed as it is.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.path(&state.node, "ipfs-path").await?;
-    let is_archive = args.bool("archive")?.unwrap_or(false);
+    let is_archive = args.is_set("archive");
     let level = compression(&args)?;
     let name = name(args.one("ipfs-path")?, &path);
     let object = state.node.resolve(path).await?.whole()?;
@@ -59,9 +59,9 @@ fn name(text: &str, path: &ContentPath) -> String {
 
 /// The level that is asked for, where anything is to be compressed.
 fn compression(args: &Args) -> Result<Option<Compression>, RpcError> {
-    let level = args.get::<i32>("compression-level")?;
+    let level = args.number::<i32>("compression-level")?;
     // Clients send a level, such as -1, also where nothing is to be compressed.
-    if !args.bool("compress")?.unwrap_or(false) {
+    if !args.is_set("compress") {
         return Ok(None);
     }
     match level {

@@ -38,7 +38,7 @@ impl Globals {
                     })?;
                     globals.timeout = (!timeout.is_zero()).then(|| (timeout, value.into_owned()));
                 }
-                "encoding" if !matches!(value.as_ref(), "" | "json") => {
+                "encoding" | "enc" if !matches!(value.as_ref(), "" | "json") => {
                     return Err(format!("encoding {value:?} is not offered: use json, or leave the option out"));
                 }
                 _ => {}

@@ -35,7 +35,7 @@ struct Keys {
 
 /// How the IDs of keys are written: `ipns-base`.
 #[derive(Clone, Copy)]
-enum KeyEncoding {
+pub(super) enum KeyEncoding {
     /// As a CIDv1 in a base.
     Cid(Base),
     /// As a peer ID in base58.
@@ -44,20 +44,24 @@ enum KeyEncoding {
 
 impl KeyEncoding {
     fn of(args: &Args) -> Result<Self> {
-        match args.text("ipns-base") {
-            None => Ok(Self::Cid(Base::Base36Lower)),
-            Some("b58mh" | "v0") => Ok(Self::PeerId),
+        args.text("ipns-base").map_or(Ok(Self::Cid(Base::Base36Lower)), Self::named)
+    }
+
+    /// Returns the encoding of a name.
+    pub(super) fn named(name: &str) -> Result<Self> {
+        match name {
+            "b58mh" | "v0" => Ok(Self::PeerId),
             // The multibase prefixes that are names as well.
-            Some("k") => Ok(Self::Cid(Base::Base36Lower)),
-            Some("b") => Ok(Self::Cid(Base::Base32Lower)),
-            Some("z") => Ok(Self::Cid(Base::Base58Btc)),
-            Some(name) => to_base(name)
+            "k" => Ok(Self::Cid(Base::Base36Lower)),
+            "b" => Ok(Self::Cid(Base::Base32Lower)),
+            "z" => Ok(Self::Cid(Base::Base58Btc)),
+            name => to_base(name)
                 .map(Self::Cid)
                 .map_err(|e| Error::invalid(format!("cannot get key encoder: {e}; b58mh is a peer ID"))),
         }
     }
 
-    fn id(self, id: &Name) -> Result<String> {
+    pub(super) fn id(self, id: &Name) -> Result<String> {
         match self {
             Self::PeerId => Ok(id.peer_id()),
             Self::Cid(base) => ipfrs_core::cid_to_string(&id.cid(), base),
@@ -77,15 +81,22 @@ impl KeyEncoding {
 pub(super) async fn generate(State(state): State<AppState>, args: Args) -> Answer {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
     let key_type: KeyType = args.text("type").map_or(Ok(KeyType::Ed25519), str::parse)?;
-    let key = state.node.generate_key(name, key_type, args.get("size")?).await?;
+    // As Kubo's clients in Go write that there is none.
+    let size = args.number("size")?.filter(|size| *size != -1).map(key_bits).transpose()?;
+    let key = state.node.generate_key(name, key_type, size).await?;
     Ok(output::object(encoding.key(&key)?))
+}
+
+fn key_bits(size: i64) -> Result<u32, RpcError> {
+    let why = || RpcError::Request(format!("invalid value {size} for option \"size\": use a number of bits"));
+    u32::try_from(size).map_err(|_| why())
 }
 
 /// `key/import?arg=name[&format=][&allow-any-key-type=][&ipns-base=]`: keeps the key in the body.
 pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
     let format: KeyFormat = args.text("format").map_or(Ok(KeyFormat::default()), str::parse)?;
-    let takes_any_type = args.bool("allow-any-key-type")?.unwrap_or(false);
+    let takes_any_type = args.is_set("allow-any-key-type");
     let bytes = Zeroizing::new(one_file(&state.node, request, "key", MAX_KEY_BYTES).await?);
     let key = state.node.import_key(name, bytes, format, takes_any_type).await?;
     Ok(output::object(encoding.key(&key)?))
@@ -112,7 +123,7 @@ pub(super) async fn rename(State(state): State<AppState>, args: Args) -> Answer 
         return Err(RpcError::Request("two arguments are required: \"name\" and \"newName\"".into()));
     };
     let encoding = KeyEncoding::of(&args)?;
-    let replaces = args.bool("force")?.unwrap_or(false);
+    let replaces = args.is_set("force");
     let (key, overwrite) = state.node.rename_key(from, to, replaces).await?;
     let id = encoding.id(&key.id)?;
     Ok(output::object(Renamed { was: from, now: key.name, id, overwrite }))

@@ -48,8 +48,8 @@ struct Link {
 /// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`. Where neither types nor sizes are asked for, both are 0: what a
 /// link says of sizes is not that of a file.
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
-    let resolve = args.bool("resolve-type")?.unwrap_or(true) || args.bool("size")?.unwrap_or(true);
-    let streamed = args.bool("stream")?.unwrap_or(false);
+    let resolve = args.bool("resolve-type").unwrap_or(true) || args.bool("size").unwrap_or(true);
+    let streamed = args.is_set("stream");
     let paths = args.required("ipfs-path")?;
     let mut listings = Vec::with_capacity(paths.len());
     for path in paths {

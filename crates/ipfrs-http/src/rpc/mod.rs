@@ -1,10 +1,11 @@
 //! The Kubo RPC (<https://docs.ipfs.tech/reference/kubo/rpc/>): `POST /api/v0/{command}?arg=...&option=...`.
 
 mod add;
-mod args;
+pub(crate) mod args;
 mod attributes;
 mod block;
 mod cat;
+mod commands;
 mod dag;
 mod duration;
 mod files;
@@ -15,11 +16,13 @@ mod ls;
 mod multipart;
 mod name;
 mod node;
+mod options;
 mod output;
 mod pin;
 mod repo;
 mod resolve;
 mod routing;
+mod stdin;
 mod working;
 
 use axum::Router;

@@ -68,7 +68,7 @@ pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limi
         return Ok(whole(request.into_body(), limit, argument).await?.into());
     };
     let mut parts = Parts::new(request.into_body(), boundary);
-    let file = parts.next().await?.ok_or_else(missing)?;
+    let file = parts.next_file().await?.ok_or_else(missing)?;
     let content = file.whole(limit, &format!("the file with the {argument} is over the limit")).await?;
     if parts.next().await?.is_some() {
         return Err(Error::invalid(format!("more than one file: one {argument} is expected")).into());
@@ -95,6 +95,25 @@ impl Parts {
         self.claims.fetch_add(1, Ordering::Relaxed);
         Ok(field.map(|field| Part { field, claims: self.claims.clone() }))
     }
+
+    /// Returns the next part, which must not be a directory.
+    pub(super) async fn next_file(&mut self) -> Result<Option<Part>> {
+        let part = self.next().await?;
+        if let Some(part) = part.as_ref().filter(|part| part.kind() == PartKind::Directory) {
+            let name = part.file_name()?;
+            return Err(Error::invalid(format!("{name:?} is a directory, a file is expected: send the files in it")));
+        }
+        Ok(part)
+    }
+}
+
+/// Kind of a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PartKind {
+    File,
+    Directory,
+    /// The content is the target.
+    Symlink,
 }
 
 /// A part: its head, and its content as a stream.
@@ -117,10 +136,18 @@ impl Part {
         self.field.headers()
     }
 
-    /// The content type without its parameters.
-    pub(super) fn content_type(&self) -> String {
+    /// Returns what the part stands for, by its content type.
+    pub(super) fn kind(&self) -> PartKind {
         let value = self.field.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        value.split(';').next().unwrap_or_default().trim().to_owned()
+        let media_type = value.split(';').next().unwrap_or_default().trim();
+        let is = |other: &str| media_type.eq_ignore_ascii_case(other);
+        if is("application/x-directory") || is("multipart/form-data") {
+            PartKind::Directory
+        } else if is("application/symlink") {
+            PartKind::Symlink
+        } else {
+            PartKind::File
+        }
     }
 
     /// The whole content.

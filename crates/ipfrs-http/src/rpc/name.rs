@@ -1,7 +1,7 @@
 //! `name/publish`, `name/resolve`, `name/get`, `name/put`, `name/inspect`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::args::Args;
 use super::multipart::one_file;
-use super::{Answer, duration, output};
+use super::{Answer, output};
 use crate::router::AppState;
 
 #[derive(Serialize)]
@@ -27,35 +27,18 @@ struct Entry {
 /// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`. The record is kept here, and nowhere
 /// else: `allow-offline` is what always holds.
 pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer {
-    refuse_delegates(&args)?;
     let path = args.one("ipfs-path")?;
     let options = PublishOptions {
         // An empty one is no identity: a script whose variable is not set must not publish its name.
         key: args.given("key").unwrap_or("self").to_owned(),
-        lifetime: time(&args, "lifetime")?,
-        ttl: time(&args, "ttl")?,
-        sequence: args.get("sequence")?,
-        must_resolve: args.bool("resolve")?.unwrap_or(true),
-        has_v1: args.bool("v1compat")?.unwrap_or(true),
+        lifetime: args.duration("lifetime")?,
+        ttl: args.duration("ttl")?,
+        sequence: args.number("sequence")?,
+        must_resolve: args.bool("resolve").unwrap_or(true),
+        has_v1: args.bool("v1compat").unwrap_or(true),
     };
     let published = state.node.publish_name(path, &options).await?;
     Ok(output::object(Entry { name: published.name.to_string(), value: published.value }))
-}
-
-fn time(args: &Args, option: &str) -> Result<Option<Duration>> {
-    let parse = |text| {
-        let invalid = || format!("invalid value {text:?} for option {option:?}: use a duration such as 30s or 1h30m");
-        duration::parse(text).ok_or_else(|| Error::invalid(invalid()))
-    };
-    args.text(option).map(parse).transpose()
-}
-
-fn refuse_delegates(args: &Args) -> Result<()> {
-    if args.bool("allow-delegated").is_ok_and(|allow| allow == Some(true)) {
-        let remedy = "leave allow-delegated out, and put the record (name/get) where it is needed";
-        return Err(Error::unsupported(format!("no delegated publishers are configured: {remedy}")));
-    }
-    Ok(())
 }
 
 /// A path, as `name/resolve` and `resolve` answer.
@@ -68,9 +51,9 @@ pub(super) struct ResolvedPath {
 /// `name/resolve[?arg=name][&recursive=][&stream=][&nocache=]`: where a name leads; the node's own without one. With `nocache`
 /// DNS is asked again; the answer from a key's record is never an old one. The network is not asked, so `dht-*` change nothing.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
-    time(&args, "dht-timeout")?;
+    args.duration("dht-timeout")?;
     let own = state.node.identity().name().to_string();
-    let text = args.first().unwrap_or(&own);
+    let text = args.at_most_one("name")?.unwrap_or(&own);
     let name = match text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) {
         Some(name) => name,
         None if text.starts_with('/') || text.starts_with("ipfs://") => {
@@ -78,14 +61,14 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
         }
         None => text,
     };
-    let answers = if args.bool("nocache")?.unwrap_or(false) { Answers::New } else { Answers::Kept };
-    let path = if args.bool("recursive")?.unwrap_or(true) {
+    let answers = if args.is_set("nocache") { Answers::New } else { Answers::Kept };
+    let path = if args.bool("recursive").unwrap_or(true) {
         state.node.content_path_as(&format!("/ipns/{name}"), answers).await?.to_string()
     } else {
         one_step(&state.node, name, answers).await?
     };
     let resolved = ResolvedPath { path };
-    if args.bool("stream")?.unwrap_or(false) {
+    if args.is_set("stream") {
         return Ok(output::objects(stream::iter([output::line(&resolved)]), args.takes_trailers));
     }
     Ok(output::object(resolved))
@@ -100,8 +83,16 @@ pub(super) async fn one_step(node: &Node, name: &str, answers: Answers) -> Resul
 
 /// `name/get?arg=name`: the record of a name, as it is.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
-    let record = state.node.ipns_record(&name_of(args.one("name")?)?).await?;
+    let record = record(&state.node, &name_of(args.one("name")?)?).await?;
     Ok(record_response(record.bytes().clone()))
+}
+
+/// Returns the record of a name. The error about a missing one has the text of Kubo.
+pub(super) async fn record(node: &Node, name: &Name) -> Result<Record> {
+    node.ipns_record(name).await.map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Error::not_found(format!("routing: not found: {e}")).with_source(e),
+        _ => e,
+    })
 }
 
 fn record_response(bytes: Bytes) -> Response {
@@ -115,9 +106,8 @@ fn name_of(text: &str) -> Result<Name> {
 /// `name/put?arg=name[&force=]`: keeps the record in the body, which its owner signed. With `force` one of the sequence that is
 /// there already may take its place, if it is valid for longer; no record takes the place of a newer one.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
-    refuse_delegates(&args)?;
     let name = name_of(args.one("name")?)?;
-    let force = args.bool("force")?.unwrap_or(false);
+    let force = args.is_set("force");
     let bytes: Bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.into();
     let record = Record::parse(bytes.clone())?;
     if !force
@@ -170,7 +160,7 @@ struct Validation {
 /// `name/inspect[?verify=name][&dump=]`: what the record in the body says, and whether it is valid for a name.
 pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = args.text("verify").map(name_of).transpose()?;
-    let dump = args.bool("dump")?.unwrap_or(true);
+    let dump = args.bool("dump").unwrap_or(true);
     let bytes: Bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.into();
     let record = Record::parse(bytes.clone())?;
     let validation = name.map(|name| {

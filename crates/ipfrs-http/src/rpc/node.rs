@@ -4,9 +4,11 @@ use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipfrs_core::Error;
+use ipfrs_node::Name;
 use serde::Serialize;
 
 use super::args::Args;
+use super::key::KeyEncoding;
 use super::{Answer, output};
 use crate::router::AppState;
 
@@ -27,8 +29,12 @@ struct Id {
 /// `id`: the node's key. There are no addresses and protocols: this version has no peer-to-peer side.
 pub(super) async fn id(State(state): State<AppState>, args: Args) -> Answer {
     let identity = state.node.identity();
-    let id = identity.peer_id();
-    if args.first().is_some_and(|asked| asked != id) {
+    let own = identity.name();
+    let encoding = args.text("peerid-base").map_or(Ok(KeyEncoding::PeerId), KeyEncoding::named)?;
+    let id = encoding.id(&own)?;
+    if let Some(asked) = args.at_most_one("peerid")?
+        && !Name::parse(asked).is_ok_and(|asked| asked == own)
+    {
         return Err(Error::unsupported(format!("only this node's own ID can be shown: {id}")).into());
     }
     Ok(output::object(Id {
@@ -43,15 +49,18 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> Answer {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Version {
-    version: &'static str,
+    /// The version of Kubo that clients are to take this for.
+    version: String,
     commit: &'static str,
     repo: &'static str,
     system: String,
     golang: &'static str,
+    /// Our own version.
+    ipfrs: &'static str,
 }
 
 /// `version`.
-pub(super) async fn version() -> Answer {
+pub(super) async fn version(State(state): State<AppState>) -> Answer {
     // Go's names, which clients of Kubo compare with.
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -59,11 +68,12 @@ pub(super) async fn version() -> Answer {
         other => other,
     };
     Ok(output::object(Version {
-        version: env!("CARGO_PKG_VERSION"),
+        version: state.api.reported_version(),
         commit: "",
         repo: "1",
         system: format!("{arch}/{}", std::env::consts::OS),
         golang: "",
+        ipfrs: env!("CARGO_PKG_VERSION"),
     }))
 }
 

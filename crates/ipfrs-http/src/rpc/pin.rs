@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::args::{Args, Render};
 use super::{Answer, output, working};
-use crate::error::{RpcError, part_text};
+use crate::error::{RpcError, rpc_part_message};
 use crate::router::AppState;
 
 /// Least time between two progress lines.
@@ -47,10 +47,10 @@ impl ProgressLine {
 /// says how many blocks were looked at, and one at the end of that.
 pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
     let paths = args.paths(&state.node, "ipfs-path").await?;
-    let recursive = args.bool("recursive")?.unwrap_or(true);
+    let recursive = args.bool("recursive").unwrap_or(true);
     let options = PinOptions { recursive, name: args.text("name").unwrap_or_default().to_owned() };
     let render = args.render;
-    if !args.bool("progress")?.unwrap_or(false) {
+    if !args.is_set("progress") {
         let cids = state.node.pin(&paths, &options, |_| {}).await?;
         return Ok(output::object(Pins::new(&cids, render)?));
     }
@@ -73,7 +73,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> Answer {
 /// `pin/rm?arg=path[&arg=...][&recursive=]`: all of them or none.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     let cids =
-        state.node.unpin(&args.paths(&state.node, "ipfs-path").await?, args.bool("recursive")?.unwrap_or(true)).await?;
+        state.node.unpin(&args.paths(&state.node, "ipfs-path").await?, args.bool("recursive").unwrap_or(true)).await?;
     Ok(output::object(Pins::new(&cids, args.render)?))
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn update(State(state): State<AppState>, args: Args) -> Answer 
     let [from, to] = paths.as_slice() else {
         return Err(RpcError::Request("two arguments are required: \"from-path\" and \"to-path\"".into()));
     };
-    let (from, to) = state.node.update_pin(from, to, !args.bool("unpin")?.unwrap_or(true)).await?;
+    let (from, to) = state.node.update_pin(from, to, !args.bool("unpin").unwrap_or(true)).await?;
     Ok(output::object(Pins::new(&[from, to], args.render)?))
 }
 
@@ -109,10 +109,10 @@ struct PinEntry {
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let filter: PinFilter = args.text("type").map_or(Ok(PinFilter::All), str::parse)?;
     let part_of_name = args.text("name").map(str::to_owned);
-    let with_names = args.bool("names")?.unwrap_or(false) || part_of_name.is_some();
-    let streamed = args.bool("stream")?.unwrap_or(false);
-    let pins = match args.first() {
-        Some(_) => {
+    let with_names = args.is_set("names") || part_of_name.is_some();
+    let streamed = args.is_set("stream");
+    let pins = match args.has_arguments() {
+        true => {
             let found = state.node.pinned(&args.paths(&state.node, "ipfs-path").await?, filter).await?;
             let found = args.required("ipfs-path")?.iter().zip(found).map(|(path, (cid, pinned))| match pinned {
                 Some(pinned) => Ok((cid, pinned)),
@@ -120,7 +120,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
             });
             stream::iter(found.collect::<Result<Vec<_>>>()?.into_iter().map(Ok)).boxed()
         }
-        None => state.node.pins(filter),
+        false => state.node.pins(filter),
     };
     let render = args.render;
     let pins = pins.filter_map(move |pin| {
@@ -182,7 +182,7 @@ struct BadNode {
 
 /// `pin/verify[?verbose=][&quiet=]`: a line for each recursive pin that is not whole; with `verbose` for each.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer {
-    let (verbose, quiet) = (args.bool("verbose")?.unwrap_or(false), args.bool("quiet")?.unwrap_or(false));
+    let (verbose, quiet) = (args.is_set("verbose"), args.is_set("quiet"));
     if verbose && quiet {
         return Err(Error::invalid("the options verbose and quiet cannot be used at the same time").into());
     }
@@ -190,7 +190,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Answer 
     let lines = state.node.verify_pins().filter_map(move |pin| {
         let line = pin.and_then(|pin| {
             let bad = pin.bad.iter().filter(|_| !quiet);
-            let bad_nodes = bad.map(|(cid, e)| Ok(BadNode { cid: render.cid(cid)?, err: part_text(&e) }));
+            let bad_nodes = bad.map(|(cid, e)| Ok(BadNode { cid: render.cid(cid)?, err: rpc_part_message(e) }));
             let bad_nodes = bad_nodes.collect::<Result<_>>()?;
             Ok(Verified { cid: render.cid(&pin.cid)?, ok: pin.bad.is_empty(), bad_nodes })
         });

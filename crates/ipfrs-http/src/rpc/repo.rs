@@ -38,7 +38,7 @@ struct RepoStat {
 /// is what a compaction could give back at most.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
     let stats = state.node.stats().await?;
-    let is_whole = !args.bool("size-only")?.unwrap_or(false);
+    let is_whole = !args.is_set("size-only");
     Ok(output::object(RepoStat {
         repo_size: stats.disk_bytes,
         storage_max: u64::MAX,
@@ -93,10 +93,10 @@ struct GcSummary {
 /// that is gone, unless `silent`; with `progress` also how far it is, and a summary. `force` collects where pins may have
 /// been lost.
 pub(super) async fn gc(State(state): State<AppState>, args: Args) -> Answer {
-    let silent = args.bool("silent")?.unwrap_or(false);
-    let progress = args.bool("progress")?.unwrap_or(false);
-    let stream_errors = args.bool("stream-errors")?.unwrap_or(false);
-    let force = args.bool("force")?.unwrap_or(false);
+    let silent = args.is_set("silent");
+    let progress = args.is_set("progress");
+    let stream_errors = args.is_set("stream-errors");
+    let force = args.is_set("force");
     let render = args.render;
     working::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);

@@ -12,7 +12,8 @@ use crate::router::AppState;
 /// resolved recursively gives where it leads by itself. The content ID is written as the path writes its own.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     let text = args.one("name")?;
-    let is_recursive = args.bool("recursive")?.unwrap_or(true);
+    args.duration("dht-timeout")?;
+    let is_recursive = args.bool("recursive").unwrap_or(true);
     if !is_recursive && let Some(name) = text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) {
         return Ok(output::object(ResolvedPath { path: one_step(&state.node, name, Answers::Kept).await? }));
     }

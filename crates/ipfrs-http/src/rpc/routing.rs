@@ -33,7 +33,7 @@ struct QueryEvent {
 /// `routing/get?arg=/ipns/{name}`: the record of a name, in base64.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let name = name(args.one("key")?)?;
-    let record = state.node.ipns_record(&name).await?;
+    let record = super::name::record(&state.node, &name).await?;
     let extra = STANDARD.encode(record.bytes());
     Ok(output::object(QueryEvent { id: String::new(), kind: VALUE, responses: None, extra }))
 }
@@ -42,7 +42,6 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 /// and no better one is stored. There are no peers that it could be given to, so that `allow-offline` changes nothing.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = name(args.one("key")?)?;
-    args.bool("allow-offline")?;
     let record = record(request).await?;
     state.node.put_ipns_record(&name, record).await?;
     Ok(output::object(QueryEvent { id: name.peer_id(), kind: VALUE, responses: None, extra: String::new() }))
@@ -60,7 +59,7 @@ async fn record(request: Request) -> Result<Bytes, RpcError> {
         None => Ok(body::whole(request.into_body(), MAX_RECORD_BYTES, "an IPNS record's").await?),
         Some(boundary) => {
             let mut parts = Parts::new(request.into_body(), boundary);
-            let part = parts.next().await?.ok_or_else(missing)?;
+            let part = parts.next_file().await?.ok_or_else(missing)?;
             Ok(part.whole(MAX_RECORD_BYTES, "the record is over the limit").await?.into())
         }
     }

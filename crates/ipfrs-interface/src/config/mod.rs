@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipfrs_core::Result;
 use ipfrs_grpc::GrpcConfig;
-use ipfrs_http::{CompressionConfig, GatewayConfig, HttpConfig};
+use ipfrs_http::{ApiConfig, CompressionConfig, GatewayConfig, HttpConfig};
 use ipfrs_node::{
     BatchConfig, CacheConfig, ConcurrencyConfig, DnsConfig, ImportConfig, IpnsConfig, NodeConfig, RetrievalConfig,
     StoreConfig, StreamingConfig, TensorConfig, UploadConfig,
@@ -69,6 +69,8 @@ sections! {
     ipns: IpnsConfig,
     /// `[gateway]`: limits of the gateway.
     gateway: GatewayConfig,
+    /// `[api]`: the Kubo RPC.
+    api: ApiConfig,
     /// `[dns]`: whom DNSLinks are asked of.
     dns: DnsConfig,
     /// `[log]`: what is logged, and how.
@@ -104,7 +106,7 @@ impl Config {
     /// The sections that the HTTP front-end reads.
     #[must_use]
     pub fn http(&self) -> HttpConfig {
-        HttpConfig { gateway: self.gateway.clone(), compression: self.compression.clone() }
+        HttpConfig { gateway: self.gateway.clone(), api: self.api.clone(), compression: self.compression.clone() }
     }
 
     /// The sections that the Node reads.

@@ -30,6 +30,7 @@ impl AddOptions {
             hamt_fanout: self.hamt_fanout,
             only_hash: self.only_hash,
             wrap_with_directory: self.wrap_with_directory,
+            skip_empty_directories: false,
             unpinned: !self.pin,
             pin_name: self.pin_name.clone(),
             operation: None,

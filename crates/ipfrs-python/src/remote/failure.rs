@@ -10,6 +10,9 @@ use serde::Deserialize;
 /// With these words the RPC names a missing block to clients of Kubo. The message says so before.
 const MISSING: &str = ": ipld: could not find ";
 
+/// With these words it says that no other node was asked.
+const OFFLINE: &str = ": block was not found locally (offline)";
+
 /// Words of Kubo's that tell of which kind a failure is, where that is not said: streams of bytes end with a message only.
 const WORDS: [(&str, ErrorKind); 3] = [
     (MISSING, ErrorKind::NotFound),
@@ -40,10 +43,9 @@ impl Told {
 fn of_message(kind: Option<ErrorKind>, message: String) -> Error {
     let by_words = || WORDS.iter().find(|(words, _)| message.contains(words)).map(|(_, kind)| *kind);
     let kind = kind.or_else(by_words).unwrap_or(ErrorKind::Internal);
-    match message.find(MISSING) {
-        Some(at) => Error::new(kind, &message[..at]),
-        None => Error::new(kind, message),
-    }
+    let end = message.find(MISSING).unwrap_or(message.len());
+    let text = &message[..end];
+    Error::new(kind, text.strip_suffix(OFFLINE).filter(|_| end < message.len()).unwrap_or(text))
 }
 
 /// Some codes are known to HTTP only.

@@ -141,10 +141,13 @@ pub(super) async fn collect(http: &Http, force: bool) -> Result<(u64, u64)> {
 #[serde(rename_all = "PascalCase")]
 struct Version {
     version: String,
+    /// Own version of the daemon, which the other need not be; absent where it is none of ours.
+    ipfrs: Option<String>,
 }
 
 pub(super) async fn version(http: &Http) -> Result<String> {
-    Ok(http.send(Call::question("version")).await?.document::<Version>().await?.version)
+    let version: Version = http.send(Call::question("version")).await?.document().await?;
+    Ok(version.ipfrs.unwrap_or(version.version))
 }
 
 #[derive(Deserialize)]

@@ -1,0 +1,86 @@
+//! The `[api]` section.
+
+use ipfrs_core::{Error, Result};
+use serde::Deserialize;
+
+/// The version of Kubo whose RPC this is.
+const KUBO_VERSION: &str = "0.44.0";
+
+/// Longest version that is reported.
+const MAX_VERSION_BYTES: usize = 64;
+
+/// `[api]`: the Kubo RPC.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApiConfig {
+    /// Version that the command `version` reports: clients refuse to work with versions that they do not know. Left out:
+    /// that of Kubo whose RPC this is, with our own behind it.
+    pub version: Option<String>,
+    /// Most arguments of one command that are taken from the body of a request.
+    pub max_arguments: usize,
+}
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self { version: None, max_arguments: 65_536 }
+    }
+}
+
+impl ApiConfig {
+    /// Returns the version that clients are told.
+    pub(crate) fn reported_version(&self) -> String {
+        let default = || format!("{KUBO_VERSION}+ipfrs.{}", env!("CARGO_PKG_VERSION"));
+        self.version.clone().unwrap_or_else(default)
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the key, the value and the accepted range.
+    pub fn validate(&self) -> Result<()> {
+        if let Some(version) = self.version.as_ref().filter(|version| !is_semantic(version)) {
+            let accepted = "a semantic version such as \"0.44.0\" or \"0.44.0+ipfrs.0.1.0\"";
+            return Err(Error::invalid(format!("api.version = {version:?}: accepted is {accepted}")));
+        }
+        if !(1..=1_000_000).contains(&self.max_arguments) {
+            let given = self.max_arguments;
+            return Err(Error::invalid(format!("api.max_arguments = {given}: accepted are 1 to 1000000")));
+        }
+        Ok(())
+    }
+}
+
+/// Whether clients can read a version as <https://semver.org> has it; what they cannot read they refuse.
+fn is_semantic(version: &str) -> bool {
+    let (rest, build) = version.split_once('+').unwrap_or((version, "0"));
+    let (core, pre) = rest.split_once('-').unwrap_or((rest, "0"));
+    let is_identifier =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let has_leading_zero =
+        |text: &str| text.len() > 1 && text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |text: &str| text.parse::<u32>().is_ok() && !text.starts_with('+') && !has_leading_zero(text);
+    version.len() <= MAX_VERSION_BYTES
+        && core.split('.').count() == 3
+        && core.split('.').all(is_number)
+        && pre.split('.').all(|text| is_identifier(text) && !has_leading_zero(text))
+        && build.split('.').all(is_identifier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_semantic_ones() {
+        for good in ["0.44.0", "0.44.0+ipfrs.0.1.0", "1.2.3-rc.1", "0.9.0-dev+01", "10.20.30-a-b+c-d"] {
+            assert!(is_semantic(good), "{good}");
+        }
+        let long = format!("0.44.0+{}", "x".repeat(58));
+        for bad in
+            ["", "0.44", "v0.44.0", "0.44.0.0", "0.044.0", "0.44.0-", "0.44.0+", "0.44.0-01", "0.+4.0", "a", &long]
+        {
+            assert!(!is_semantic(bad), "{bad}");
+        }
+        assert!(is_semantic(&ApiConfig::default().reported_version()));
+    }
+}

@@ -1,0 +1,336 @@
+//! The table of the commands: where each takes its arguments from, and every option that Kubo has for it.
+
+use super::options::Opt;
+
+/// A command of the RPC.
+#[derive(Debug)]
+pub(super) struct Command {
+    /// Its path behind `/api/v0/`.
+    pub(super) path: &'static str,
+    /// Whether arguments may be in the body.
+    pub(super) stdin: Stdin,
+    /// All options but the global ones.
+    pub(super) options: &'static [Opt],
+}
+
+/// Which arguments a command takes from a multipart body, as Kubo's clients send what they read from standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stdin {
+    /// None: the body is a file, or not looked at.
+    No,
+    /// The one argument of the command.
+    One,
+    /// Any number of arguments behind those of the query.
+    Many,
+}
+
+/// Returns the command at a path.
+pub(super) fn find(path: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.path == path)
+}
+
+const fn command(path: &'static str, stdin: Stdin, options: &'static [Opt]) -> Command {
+    Command { path, stdin, options }
+}
+
+const NO_BIG_BLOCKS: &str = "blocks of more than 2 MiB are not stored, split the content";
+const NO_MFS: &str = "there are no mutable files (MFS), leave it out and note the content ID";
+const NO_FILESTORE: &str = "there is no filestore, leave it out and the content is stored";
+const NO_DELEGATES: &str =
+    "no delegated publishers are configured, leave it out and put the record (name/get) where it is needed";
+const ONLY_WHOLE_DAGS: &str = "leave it out, or export the blocks that are here one by one (block/get)";
+const ONLY_TOTALS: &str = "bytes are counted for all connections together, leave it out";
+const ONLY_TELLS: &str =
+    "leave it out, remove the blocks that are named (block/rm) and add what they were part of again";
+
+/// Options of every command.
+pub(super) static GLOBALS: &[Opt] = &[
+    Opt::text(&["cid-base"]),
+    Opt::bool(&["upgrade-cidv0-in-output"]),
+    // Read by `globals`, before the command is looked at.
+    Opt::text(&["timeout"]).unused(),
+    Opt::text(&["encoding", "enc"]).unused(),
+    Opt::bool(&["stream-channels"]).unused(),
+    // Everything here is done offline.
+    Opt::bool(&["offline"]).unused(),
+    Opt::bool(&["local", "L"]).unused(),
+    Opt::bool(&["debug", "D"]).unused(),
+    Opt::bool(&["help"]).unused(),
+    Opt::bool(&["h"]).unused(),
+    Opt::text(&["repo-dir"]).unused(),
+    Opt::text(&["config-file"]).unused(),
+    Opt::text(&["config", "c"]).unused(),
+    Opt::text(&["api"]).unused(),
+    Opt::text(&["api-auth"]).unused(),
+];
+
+// Shared by several commands. Nothing is provided to a network.
+const FAST_PROVIDE_ROOT: Opt = Opt::bool(&["fast-provide-root"]).unused();
+const FAST_PROVIDE_DAG: Opt = Opt::bool(&["fast-provide-dag"]).unused();
+const FAST_PROVIDE_WAIT: Opt = Opt::bool(&["fast-provide-wait"]).unused();
+const ALLOW_BIG_BLOCK: Opt = Opt::bool(&["allow-big-block"]).refused(NO_BIG_BLOCKS);
+const IPNS_BASE: Opt = Opt::text(&["ipns-base"]);
+const QUIET: Opt = Opt::bool(&["quiet", "q"]).unused();
+const DRAWN_PROGRESS: Opt = Opt::bool(&["progress", "p"]).unused();
+const LONG_KEYS: Opt = Opt::bool(&["l"]).unused();
+
+static REPO_STAT: &[Opt] = &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).unused()];
+static KEY_LIST: &[Opt] = &[LONG_KEYS, IPNS_BASE];
+
+static COMMANDS: &[Command] = &[
+    command("add", Stdin::No, ADD),
+    command(
+        "block/put",
+        Stdin::No,
+        &[
+            Opt::text(&["cid-codec"]),
+            Opt::text(&["mhtype"]),
+            Opt::int(&["mhlen"]),
+            Opt::bool(&["pin"]),
+            ALLOW_BIG_BLOCK,
+            Opt::text(&["format", "f"]),
+        ],
+    ),
+    command("block/get", Stdin::One, &[]),
+    command("block/stat", Stdin::One, &[]),
+    command("block/rm", Stdin::No, &[Opt::bool(&["force", "f"]), Opt::bool(&["quiet", "q"])]),
+    command("cat", Stdin::Many, &[Opt::int64(&["offset", "o"]), Opt::int64(&["length", "l"]), DRAWN_PROGRESS]),
+    command("dag/export", Stdin::One, &[DRAWN_PROGRESS, Opt::bool(&["local-only"]).refused(ONLY_WHOLE_DAGS)]),
+    command("dag/get", Stdin::One, &[Opt::text(&["output-codec"])]),
+    command(
+        "dag/import",
+        Stdin::No,
+        &[
+            Opt::bool(&["pin-roots"]),
+            Opt::bool(&["local-only"]),
+            // For clients that print: the others want to know whether roots were pinned.
+            Opt::bool(&["silent"]).unused(),
+            Opt::bool(&["stats"]),
+            FAST_PROVIDE_ROOT,
+            FAST_PROVIDE_DAG,
+            FAST_PROVIDE_WAIT,
+            ALLOW_BIG_BLOCK,
+        ],
+    ),
+    command(
+        "dag/put",
+        Stdin::No,
+        &[
+            Opt::text(&["store-codec"]),
+            Opt::text(&["input-codec"]),
+            Opt::bool(&["pin"]),
+            Opt::text(&["hash"]),
+            ALLOW_BIG_BLOCK,
+        ],
+    ),
+    command("dag/resolve", Stdin::One, &[]),
+    command("dag/stat", Stdin::Many, &[Opt::bool(&["progress", "p"])]),
+    command(
+        "files/stat",
+        Stdin::No,
+        &[
+            Opt::bool(&["flush", "f"]).unused(),
+            // How a client prints the response.
+            Opt::text(&["format"]).unused(),
+            Opt::bool(&["hash"]).unused(),
+            Opt::bool(&["size"]).unused(),
+            Opt::bool(&["with-local"]).refused("leave it out, dag/stat tells whether the whole DAG is here"),
+        ],
+    ),
+    command(
+        "get",
+        Stdin::One,
+        &[
+            Opt::text(&["output", "o"]).unused(),
+            Opt::bool(&["archive", "a"]),
+            Opt::bool(&["compress", "C"]),
+            Opt::int(&["compression-level", "l"]),
+            DRAWN_PROGRESS,
+        ],
+    ),
+    command("id", Stdin::No, &[Opt::text(&["format", "f"]).unused(), Opt::text(&["peerid-base"])]),
+    command("key/gen", Stdin::No, &[Opt::text(&["type", "t"]), Opt::int(&["size", "s"]), IPNS_BASE]),
+    command("key/import", Stdin::No, &[IPNS_BASE, Opt::text(&["format", "f"]), Opt::bool(&["allow-any-key-type"])]),
+    command("key/list", Stdin::No, KEY_LIST),
+    command("key/ls", Stdin::No, KEY_LIST),
+    command("key/rename", Stdin::No, &[Opt::bool(&["force", "f"]), IPNS_BASE]),
+    command("key/rm", Stdin::Many, KEY_LIST),
+    command("key/sign", Stdin::No, &[Opt::text(&["key", "k"]), IPNS_BASE]),
+    command("key/verify", Stdin::No, &[Opt::text(&["key", "k"]), Opt::text(&["signature", "s"]), IPNS_BASE]),
+    command(
+        "ls",
+        Stdin::Many,
+        &[
+            Opt::bool(&["headers", "v"]).unused(),
+            Opt::bool(&["resolve-type"]),
+            Opt::bool(&["size"]),
+            Opt::bool(&["stream", "s"]),
+            Opt::bool(&["long", "l"]).unused(),
+        ],
+    ),
+    command("name/get", Stdin::No, &[]),
+    command("name/inspect", Stdin::No, &[Opt::text(&["verify"]), Opt::bool(&["dump"])]),
+    command("name/publish", Stdin::One, NAME_PUBLISH),
+    command(
+        "name/put",
+        Stdin::No,
+        &[
+            Opt::bool(&["force", "f"]),
+            Opt::bool(&["allow-offline"]).unused(),
+            Opt::bool(&["allow-delegated"]).refused(NO_DELEGATES),
+            QUIET,
+        ],
+    ),
+    command(
+        "name/resolve",
+        Stdin::No,
+        &[
+            Opt::bool(&["recursive", "r"]),
+            Opt::bool(&["nocache", "n"]),
+            // The network is not asked.
+            Opt::uint(&["dht-record-count", "dhtrc"]).unused(),
+            Opt::text(&["dht-timeout", "dhtt"]),
+            Opt::bool(&["stream", "s"]),
+        ],
+    ),
+    command(
+        "pin/add",
+        Stdin::Many,
+        &[
+            Opt::bool(&["recursive", "r"]),
+            Opt::text(&["name", "n"]),
+            Opt::bool(&["progress"]),
+            FAST_PROVIDE_ROOT,
+            FAST_PROVIDE_DAG,
+            FAST_PROVIDE_WAIT,
+        ],
+    ),
+    command(
+        "pin/ls",
+        Stdin::No,
+        &[
+            Opt::text(&["type", "t"]),
+            QUIET,
+            Opt::text(&["name", "n"]),
+            Opt::bool(&["stream", "s"]),
+            Opt::bool(&["names"]),
+        ],
+    ),
+    command("pin/rm", Stdin::Many, &[Opt::bool(&["recursive", "r"])]),
+    command("pin/update", Stdin::No, &[Opt::bool(&["unpin"]), FAST_PROVIDE_ROOT, FAST_PROVIDE_DAG, FAST_PROVIDE_WAIT]),
+    command("pin/verify", Stdin::No, &[Opt::bool(&["verbose"]), Opt::bool(&["quiet", "q"])]),
+    command(
+        "repo/gc",
+        Stdin::No,
+        &[
+            Opt::bool(&["stream-errors"]),
+            QUIET,
+            Opt::bool(&["silent"]),
+            // Our own.
+            Opt::bool(&["progress"]),
+            Opt::bool(&["force"]),
+        ],
+    ),
+    command("repo/stat", Stdin::No, REPO_STAT),
+    command(
+        "repo/verify",
+        Stdin::No,
+        &[
+            Opt::bool(&["drop"]).refused(ONLY_TELLS),
+            Opt::bool(&["heal"]).refused(ONLY_TELLS),
+            Opt::text(&["heal-timeout"]).unused(),
+        ],
+    ),
+    command("repo/version", Stdin::No, &[QUIET]),
+    command(
+        "resolve",
+        Stdin::One,
+        &[
+            Opt::bool(&["recursive", "r"]),
+            Opt::int(&["dht-record-count", "dhtrc"]).unused(),
+            Opt::text(&["dht-timeout", "dhtt"]),
+        ],
+    ),
+    command("routing/get", Stdin::No, &[]),
+    command("routing/put", Stdin::No, &[Opt::bool(&["allow-offline"]).unused()]),
+    command("shutdown", Stdin::No, &[]),
+    command(
+        "stats/bw",
+        Stdin::No,
+        &[
+            Opt::text(&["peer", "p"]).refused(ONLY_TOTALS),
+            Opt::text(&["proto", "t"]).refused(ONLY_TOTALS),
+            Opt::bool(&["poll"]).refused("leave it out, and ask again"),
+            Opt::text(&["interval", "i"]).unused(),
+        ],
+    ),
+    command("stats/repo", Stdin::No, REPO_STAT),
+    command(
+        "version",
+        Stdin::No,
+        &[
+            Opt::bool(&["number", "n"]).unused(),
+            Opt::bool(&["commit"]).unused(),
+            Opt::bool(&["repo"]).unused(),
+            Opt::bool(&["all"]).unused(),
+        ],
+    ),
+];
+
+static ADD: &[Opt] = &[
+    // How a client finds and prints files.
+    Opt::bool(&["recursive", "r"]).unused(),
+    Opt::bool(&["dereference-args"]).unused(),
+    Opt::bool(&["dereference-symlinks"]).unused(),
+    Opt::text(&["stdin-name"]).unused(),
+    Opt::bool(&["hidden", "H"]).unused(),
+    Opt::list(&["ignore"]).unused(),
+    Opt::text(&["ignore-rules-path"]).unused(),
+    QUIET,
+    Opt::bool(&["quieter", "Q"]).unused(),
+    Opt::bool(&["silent"]),
+    Opt::bool(&["progress", "p"]),
+    Opt::bool(&["empty-dirs", "E"]),
+    Opt::bool(&["only-hash", "n"]),
+    Opt::bool(&["wrap-with-directory", "w"]),
+    Opt::bool(&["pin"]),
+    Opt::text(&["pin-name"]),
+    Opt::text(&["to-files"]).refused(NO_MFS),
+    Opt::int(&["cid-version"]),
+    Opt::text(&["hash"]),
+    Opt::bool(&["raw-leaves"]),
+    Opt::text(&["chunker", "s"]),
+    Opt::bool(&["trickle", "t"]),
+    Opt::int(&["max-file-links"]),
+    Opt::int(&["max-directory-links"]),
+    Opt::int(&["max-hamt-fanout"]),
+    Opt::bool(&["inline"]),
+    Opt::int(&["inline-limit"]),
+    Opt::bool(&["nocopy"]).refused(NO_FILESTORE),
+    Opt::bool(&["fscache"]).refused(NO_FILESTORE),
+    Opt::bool(&["preserve-mode"]),
+    Opt::bool(&["preserve-mtime"]),
+    Opt::uint(&["mode"]),
+    Opt::int64(&["mtime"]),
+    Opt::uint(&["mtime-nsecs"]),
+    FAST_PROVIDE_ROOT,
+    FAST_PROVIDE_DAG,
+    FAST_PROVIDE_WAIT,
+    // Our own.
+    Opt::text(&["profile"]),
+];
+
+static NAME_PUBLISH: &[Opt] = &[
+    Opt::text(&["key", "k"]),
+    Opt::bool(&["resolve"]),
+    Opt::text(&["lifetime", "t"]),
+    Opt::text(&["ttl"]),
+    Opt::bool(&["quieter", "Q"]).unused(),
+    Opt::bool(&["v1compat"]),
+    // The record is kept here in any case.
+    Opt::bool(&["allow-offline"]).unused(),
+    Opt::bool(&["allow-delegated"]).refused(NO_DELEGATES),
+    Opt::uint64(&["sequence"]),
+    // As in Kubo, the name that is published is written in base 36 all the same.
+    Opt::text(&["ipns-base"]).unused(),
+];

@@ -1,0 +1,282 @@
+//! Options of commands: their names, the values that they take, and what each does here.
+
+use crate::error::RpcError;
+use ipfrs_core::Error;
+
+/// An option as Kubo defines it, or one of our own.
+#[derive(Debug)]
+pub(super) struct Opt {
+    /// All names; the first one is what handlers know it by.
+    names: &'static [&'static str],
+    kind: Kind,
+    effect: Effect,
+}
+
+/// Values that an option takes. The numbers are those of Go's types, in every spelling of `strconv.ParseInt`.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Bool,
+    Int,
+    Int64,
+    Uint,
+    Uint64,
+    Text,
+    /// Texts, of which there may be several.
+    List,
+}
+
+/// How a command takes an option.
+#[derive(Debug, Clone, Copy)]
+enum Effect {
+    /// Its handler reads the option.
+    Read,
+    /// The response does not depend on the option: it is for the client's own use, or about a network.
+    Unused,
+    /// The response would depend on the option, which is not offered; the text is what to do instead.
+    Refused(&'static str),
+}
+
+impl Opt {
+    const fn new(kind: Kind, names: &'static [&'static str]) -> Self {
+        Self { names, kind, effect: Effect::Read }
+    }
+
+    pub(super) const fn bool(names: &'static [&'static str]) -> Self {
+        Self::new(Kind::Bool, names)
+    }
+
+    pub(super) const fn int(names: &'static [&'static str]) -> Self {
+        Self::new(Kind::Int, names)
+    }
+
+    pub(super) const fn int64(names: &'static [&'static str]) -> Self {
+        Self::new(Kind::Int64, names)
+    }
+
+    pub(super) const fn uint(names: &'static [&'static str]) -> Self {
+        Self::new(Kind::Uint, names)
+    }
+
+    pub(super) const fn uint64(names: &'static [&'static str]) -> Self {
+        Self::new(Kind::Uint64, names)
+    }
+
+    pub(super) const fn text(names: &'static [&'static str]) -> Self {
+        Self::new(Kind::Text, names)
+    }
+
+    pub(super) const fn list(names: &'static [&'static str]) -> Self {
+        Self::new(Kind::List, names)
+    }
+
+    /// Marks an option that the response does not depend on.
+    pub(super) const fn unused(mut self) -> Self {
+        self.effect = Effect::Unused;
+        self
+    }
+
+    /// Marks an option that is not offered: a Boolean one may be false, any other must not be given.
+    pub(super) const fn refused(mut self, remedy: &'static str) -> Self {
+        self.effect = Effect::Refused(remedy);
+        self
+    }
+
+    fn name(&self) -> &'static str {
+        self.names.first().copied().unwrap_or_default()
+    }
+
+    fn value(&self, given_as: &str, text: String) -> Result<Value, RpcError> {
+        let number = |signed, min: i128, max: i128| {
+            go_integer(&text, signed).filter(|number| (min..=max).contains(number)).map(Value::Number)
+        };
+        let (value, expected) = match self.kind {
+            Kind::Text | Kind::List => return Ok(Value::Text(text)),
+            Kind::Bool => (go_bool(&text).map(Value::Bool), "true or false"),
+            Kind::Int => (number(true, i32::MIN.into(), i32::MAX.into()), "a whole number of 32 bits"),
+            Kind::Int64 => (number(true, i64::MIN.into(), i64::MAX.into()), "a whole number of 64 bits"),
+            Kind::Uint => (number(false, 0, u32::MAX.into()), "a whole number of 32 bits from 0 on"),
+            Kind::Uint64 => (number(false, 0, u64::MAX.into()), "a whole number of 64 bits from 0 on"),
+        };
+        value.ok_or_else(|| invalid(given_as, &text, expected))
+    }
+
+    fn check_offered(&self, given_as: &str, value: &Value) -> Result<(), RpcError> {
+        match (self.effect, value) {
+            (Effect::Refused(_), Value::Bool(false)) | (Effect::Read | Effect::Unused, _) => Ok(()),
+            (Effect::Refused(remedy), _) => {
+                let why = format!("option {given_as:?} is not offered by this version: {remedy}");
+                Err(RpcError::Refused(Error::unsupported(why)))
+            }
+        }
+    }
+}
+
+/// The error of an option whose value cannot be read.
+fn invalid(name: &str, value: &str, expected: &str) -> RpcError {
+    RpcError::Request(format!("invalid value {value:?} for option {name:?}: use {expected}"))
+}
+
+#[derive(Debug, Clone)]
+enum Value {
+    Bool(bool),
+    Number(i128),
+    Text(String),
+}
+
+/// The options of a request, by their first names.
+#[derive(Debug, Clone)]
+pub(super) struct Options {
+    given: Vec<Given>,
+    defined: [&'static [Opt]; 2],
+}
+
+#[derive(Debug, Clone)]
+struct Given {
+    option: &'static str,
+    /// The name that the client used.
+    name: String,
+    value: Value,
+}
+
+impl Options {
+    /// Reads the options that are defined in `defined`; as in Kubo, others are ignored.
+    ///
+    /// # Errors
+    /// For a value of another type, an option that is there twice, be it under two names, and one that is not offered.
+    pub(super) fn read(
+        defined: [&'static [Opt]; 2],
+        pairs: impl Iterator<Item = (String, String)>,
+    ) -> Result<Self, RpcError> {
+        let mut given: Vec<Given> = Vec::new();
+        for (name, text) in pairs {
+            let Some(option) = defined.iter().copied().flatten().find(|option| option.names.contains(&&*name)) else {
+                continue;
+            };
+            let same = given.iter().find(|given| given.option == option.name());
+            if let Some(same) = same.filter(|_| !matches!(option.kind, Kind::List)) {
+                return Err(RpcError::Request(match same.name == name {
+                    true => format!("option {name:?} is given more than once: give one value"),
+                    false => format!("options {:?} and {name:?} are the same: give one of them", same.name),
+                }));
+            }
+            let value = option.value(&name, text)?;
+            option.check_offered(&name, &value)?;
+            given.push(Given { option: option.name(), name, value });
+        }
+        Ok(Self { given, defined })
+    }
+
+    fn find(&self, option: &str) -> Option<&Given> {
+        debug_assert!(self.reads(option), "{option} is not in the command's table as an option that is read");
+        self.given.iter().find(|given| given.option == option)
+    }
+
+    /// Whether a handler may ask for an option: one that is not in the table would never be there.
+    fn reads(&self, name: &str) -> bool {
+        let mut options = self.defined.iter().copied().flatten();
+        options.any(|option| option.name() == name && matches!(option.effect, Effect::Read))
+    }
+
+    /// Returns the value of a Boolean option, where it is given.
+    pub(super) fn bool(&self, option: &str) -> Option<bool> {
+        match self.find(option)?.value {
+            Value::Bool(value) => Some(value),
+            Value::Number(_) | Value::Text(_) => None,
+        }
+    }
+
+    /// Returns the text of an option, where it is given; it may be empty.
+    pub(super) fn text(&self, option: &str) -> Option<&str> {
+        match &self.find(option)?.value {
+            Value::Text(text) => Some(text),
+            Value::Bool(_) | Value::Number(_) => None,
+        }
+    }
+
+    /// Returns the number of an option, where it is given.
+    ///
+    /// # Errors
+    /// When it is out of the range of `T`.
+    pub(super) fn number<T: TryFrom<i128>>(&self, option: &str) -> Result<Option<T>, RpcError> {
+        let Some(Given { name, value: Value::Number(number), .. }) = self.find(option) else { return Ok(None) };
+        match T::try_from(*number) {
+            Ok(number) => Ok(Some(number)),
+            // Numbers have the bits of their type already, but a sign where handlers take none.
+            Err(_) => Err(invalid(name, &number.to_string(), "a whole number from 0 on")),
+        }
+    }
+}
+
+/// Reads a Boolean as go-ipfs-cmds does, in any case; present without a value is true.
+fn go_bool(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "" | "1" | "t" | "true" => Some(true),
+        "0" | "f" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// Reads a number as Go does (`strconv.ParseInt` with base 0): decimal, or with the prefix `0`, `0o`, `0x` or `0b` of its
+/// base, and with underscores between digits.
+fn go_integer(text: &str, signed: bool) -> Option<i128> {
+    let lower = text.to_ascii_lowercase();
+    let unsigned = lower.strip_prefix(['+', '-']).filter(|_| signed);
+    let digits = unsigned.unwrap_or(&lower);
+    let prefixes = [("0x", 16), ("0o", 8), ("0b", 2), ("0", 8)];
+    let prefixed = prefixes.iter().find_map(|(prefix, base)| Some((digits.strip_prefix(prefix)?, *base)));
+    let (digits, base) = match prefixed {
+        // An underscore may follow the prefix.
+        Some((rest, base)) if digits != "0" => (rest.strip_prefix('_').unwrap_or(rest), base),
+        _ => (digits, 10),
+    };
+    let groups = digits.split('_');
+    if groups.clone().any(|group| group.is_empty() || !group.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
+        return None;
+    }
+    let number = i128::from_str_radix(&groups.collect::<String>(), base).ok()?;
+    Some(if lower.starts_with('-') { -number } else { number })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_in_every_spelling_of_go() {
+        for (text, number) in [
+            ("0", 0),
+            ("420", 420),
+            ("0644", 0o644),
+            ("0o644", 0o644),
+            ("0x1A4", 0o644),
+            ("0b1_01", 5),
+            ("1_000", 1_000),
+            ("0x_ff", 255),
+            ("-12", -12),
+            ("+7", 7),
+            ("00", 0),
+        ] {
+            assert_eq!(go_integer(text, true), Some(number), "{text}");
+        }
+        for wrong in
+            ["", "08", "0x", "-", "--1", "+-1", "1__0", "_1", "1_", "0x1_", "1.5", "1e3", " 1", "ff", "\u{661}"]
+        {
+            assert_eq!(go_integer(wrong, true), None, "{wrong}");
+        }
+        assert_eq!((go_integer("-1", false), go_integer("+1", false)), (None, None));
+    }
+
+    #[test]
+    fn numbers_are_held_to_the_bits_of_their_type() {
+        for (option, most) in [
+            (Opt::int(&["x"]), "2147483647"),
+            (Opt::uint(&["x"]), "4294967295"),
+            (Opt::int64(&["x"]), "9223372036854775807"),
+            (Opt::uint64(&["x"]), "18446744073709551615"),
+        ] {
+            assert!(option.value("x", most.into()).is_ok(), "{most}");
+            let over = (most.parse::<i128>().unwrap() + 1).to_string();
+            assert!(option.value("x", over.clone()).is_err(), "{over}");
+        }
+    }
+}

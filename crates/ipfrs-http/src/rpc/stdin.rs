@@ -1,0 +1,158 @@
+//! Arguments in the body: a client of Kubo that reads them from standard input sends them on as one part of a multipart
+//! body, each on a line of its own.
+
+use axum::body::Body;
+use axum::extract::Request;
+use futures::StreamExt;
+use ipfrs_core::{Error, Result};
+use ipfrs_node::Room;
+
+use super::commands::Stdin;
+use super::declared_bytes;
+use super::multipart::{self, Parts};
+use crate::error::RpcError;
+use crate::router::AppState;
+
+/// Most bytes of all arguments in a body.
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// Arguments of so many bytes are not counted once they are read: a command may take long.
+const UNCOUNTED_BYTES: usize = 64 * 1024;
+
+/// Longest argument: that of a path of 4,096 bytes with its content ID, percent-encoded in part.
+const MAX_LINE_BYTES: usize = 8 * 1024;
+
+/// Appends the arguments in the body of `request` to those of its query, and returns the memory that is set aside for
+/// them. A body that is no multipart body has none.
+///
+/// # Errors
+/// For a body that is over a limit or malformed, and for more arguments than `stdin` takes.
+pub(super) async fn read(
+    state: &AppState,
+    stdin: Stdin,
+    request: &mut Request,
+    arguments: &mut Vec<String>,
+) -> Result<Option<Room>, RpcError> {
+    if stdin == Stdin::No {
+        return Ok(None);
+    }
+    let Some(boundary) = multipart::boundary(request.headers())? else { return Ok(None) };
+    let room = state.node.room(declared_bytes(request).min(MAX_BYTES)).await?;
+    let body = std::mem::take(request.body_mut());
+    let mut lines = Lines { most: state.api.max_arguments, ..Lines::default() };
+    lines.read(body, boundary).await?;
+    let bytes = lines.bytes;
+    let mut read = lines.into_arguments()?;
+    if stdin == Stdin::One {
+        // Kubo looks at the first line only. Blank lines say nothing; others must not be dropped unnoticed.
+        while read.pop_if(|line| line.trim().is_empty()).is_some() {}
+    }
+    if let Some(blank) = read.iter().position(|line| line.trim().is_empty()) {
+        let line = blank + 1;
+        return Err(RpcError::Request(format!("line {line} of the arguments in the body is blank: leave it out")));
+    }
+    arguments.append(&mut read);
+    Ok(Some(room).filter(|_| bytes > UNCOUNTED_BYTES))
+}
+
+/// The lines of a body, as they are read.
+#[derive(Debug, Default)]
+struct Lines {
+    /// Most lines.
+    most: usize,
+    complete: Vec<String>,
+    /// The line that is being read.
+    line: Vec<u8>,
+    bytes: usize,
+}
+
+impl Lines {
+    /// Reads the one part of a body.
+    async fn read(&mut self, body: Body, boundary: String) -> Result<(), RpcError> {
+        let mut parts = Parts::new(body, boundary);
+        let Some(mut part) = parts.next_file().await? else { return Ok(()) };
+        while let Some(piece) = part.next().await.transpose()? {
+            self.bytes += piece.len();
+            if self.bytes > MAX_BYTES {
+                return Err(
+                    Error::too_large(format!("the arguments are over {MAX_BYTES} bytes: send them apart")).into()
+                );
+            }
+            self.push(&piece)?;
+        }
+        // There is no next part while this one is held.
+        drop(part);
+        if parts.next().await?.is_some() {
+            let why = "the arguments are in more than one part of the body: send one part with an argument a line";
+            return Err(RpcError::Request(why.into()));
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, mut piece: &[u8]) -> Result<(), RpcError> {
+        while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
+            self.extend_line(&piece[..end])?;
+            self.end_line()?;
+            piece = &piece[end + 1..];
+        }
+        self.extend_line(piece)
+    }
+
+    fn extend_line(&mut self, bytes: &[u8]) -> Result<(), RpcError> {
+        self.line.extend_from_slice(bytes);
+        if self.line.len() > MAX_LINE_BYTES {
+            let line = self.complete.len() + 1;
+            return Err(Error::too_large(format!("line {line} of the arguments is over {MAX_LINE_BYTES} bytes")).into());
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> Result<(), RpcError> {
+        if self.complete.len() == self.most {
+            let most = self.most;
+            return Err(
+                Error::too_large(format!("more than {most} arguments (api.max_arguments): send them apart")).into()
+            );
+        }
+        let mut line = std::mem::take(&mut self.line);
+        line.pop_if(|byte| *byte == b'\r');
+        let number = self.complete.len() + 1;
+        let no_text = |_| RpcError::Request(format!("line {number} of the arguments in the body is not UTF-8"));
+        self.complete.push(String::from_utf8(line).map_err(no_text)?);
+        Ok(())
+    }
+
+    /// Returns the lines, the last of which need not have an end.
+    fn into_arguments(mut self) -> Result<Vec<String>, RpcError> {
+        if !self.line.is_empty() {
+            self.end_line()?;
+        }
+        Ok(self.complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_the_same_however_they_are_cut() {
+        let text = b"a\r\n\nb c\n\xc3\xa9";
+        for cut in 0..=text.len() {
+            let mut lines = Lines { most: 4, ..Lines::default() };
+            lines.push(&text[..cut]).unwrap();
+            lines.push(&text[cut..]).unwrap();
+            assert_eq!(lines.into_arguments().unwrap(), ["a", "", "b c", "é"], "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn lines_are_bounded_in_length_and_number() {
+        let mut lines = Lines { most: 2, ..Lines::default() };
+        lines.push(&[b'x'; MAX_LINE_BYTES]).unwrap();
+        lines.push(b"\ny\n").unwrap();
+        assert!(lines.push(b"\n").is_err(), "a third line");
+        assert!(lines.push(&[b'x'; MAX_LINE_BYTES + 1]).is_err());
+        assert!(Lines { most: 1, ..Lines::default() }.push(b"\xff\n").is_err());
+    }
+}

@@ -1,0 +1,349 @@
+//! Options of the commands: long and short names, values, and those that are not offered.
+
+use serde_json::{Value, json};
+
+use crate::content::{self, bytes};
+use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure, rpc_refusal};
+use crate::multipart::Form;
+
+/// Every option that Kubo 0.44 defines for the commands that are served: `name/short:type`, with the type `b` for a Boolean,
+/// `i` and `I` for integers of 32 and 64 bits, `u` and `U` for those without a sign, `t` for text and `l` for several texts;
+/// `!` stands behind those that are not offered.
+const KUBO: &[(&str, &str)] = &[
+    (
+        "add",
+        "recursive/r:b dereference-args:b dereference-symlinks:b stdin-name:t hidden/H:b ignore:l ignore-rules-path:t \
+         empty-dirs/E:b quiet/q:b quieter/Q:b silent:b progress/p:b only-hash/n:b wrap-with-directory/w:b pin:b pin-name:t \
+         to-files:t! cid-version:i hash:t raw-leaves:b chunker/s:t trickle/t:b max-file-links:i max-directory-links:i \
+         max-hamt-fanout:i inline:b inline-limit:i nocopy:b! fscache:b! preserve-mode:b preserve-mtime:b mode:u mtime:I \
+         mtime-nsecs:u fast-provide-root:b fast-provide-dag:b fast-provide-wait:b",
+    ),
+    ("block/get", ""),
+    ("block/put", "cid-codec:t mhtype:t mhlen:i pin:b allow-big-block:b! format/f:t"),
+    ("block/rm", "force/f:b quiet/q:b"),
+    ("block/stat", ""),
+    ("cat", "offset/o:I length/l:I progress/p:b"),
+    ("dag/export", "progress/p:b local-only:b!"),
+    ("dag/get", "output-codec:t"),
+    (
+        "dag/import",
+        "pin-roots:b local-only:b silent:b stats:b fast-provide-root:b fast-provide-dag:b fast-provide-wait:b \
+         allow-big-block:b!",
+    ),
+    ("dag/put", "store-codec:t input-codec:t pin:b hash:t allow-big-block:b!"),
+    ("dag/resolve", ""),
+    ("dag/stat", "progress/p:b"),
+    ("files/stat", "flush/f:b format:t hash:b size:b with-local:b!"),
+    ("get", "output/o:t archive/a:b compress/C:b compression-level/l:i progress/p:b"),
+    ("id", "format/f:t peerid-base:t"),
+    ("key/gen", "type/t:t size/s:i ipns-base:t"),
+    ("key/import", "ipns-base:t format/f:t allow-any-key-type:b"),
+    ("key/list", "l:b ipns-base:t"),
+    ("key/ls", "l:b ipns-base:t"),
+    ("key/rename", "force/f:b ipns-base:t"),
+    ("key/rm", "l:b ipns-base:t"),
+    ("key/sign", "key/k:t ipns-base:t"),
+    ("key/verify", "key/k:t signature/s:t ipns-base:t"),
+    ("ls", "headers/v:b resolve-type:b size:b stream/s:b long/l:b"),
+    ("name/get", ""),
+    ("name/inspect", "verify:t dump:b"),
+    (
+        "name/publish",
+        "key/k:t resolve:b lifetime/t:t ttl:t quieter/Q:b v1compat:b allow-offline:b allow-delegated:b! sequence:U ipns-base:t",
+    ),
+    ("name/put", "force/f:b allow-offline:b allow-delegated:b! quiet/q:b"),
+    ("name/resolve", "recursive/r:b nocache/n:b dht-record-count/dhtrc:u dht-timeout/dhtt:t stream/s:b"),
+    ("pin/add", "recursive/r:b name/n:t progress:b fast-provide-root:b fast-provide-dag:b fast-provide-wait:b"),
+    ("pin/ls", "type/t:t quiet/q:b name/n:t stream/s:b names:b"),
+    ("pin/rm", "recursive/r:b"),
+    ("pin/update", "unpin:b fast-provide-root:b fast-provide-dag:b fast-provide-wait:b"),
+    ("pin/verify", "verbose:b quiet/q:b"),
+    ("repo/gc", "stream-errors:b quiet/q:b silent:b"),
+    ("repo/stat", "size-only/s:b human/H:b"),
+    ("repo/verify", "drop:b! heal:b! heal-timeout:t"),
+    ("repo/version", "quiet/q:b"),
+    ("resolve", "recursive/r:b dht-record-count/dhtrc:i dht-timeout/dhtt:t"),
+    ("routing/get", ""),
+    ("routing/put", "allow-offline:b"),
+    ("shutdown", ""),
+    ("stats/bw", "peer/p:t! proto/t:t! poll:b! interval/i:t"),
+    ("stats/repo", "size-only/s:b human/H:b"),
+    ("version", "number/n:b commit:b repo:b all:b"),
+];
+
+/// Those of every command.
+const GLOBAL: &str = "cid-base:t upgrade-cidv0-in-output:b encoding/enc:t stream-channels:b timeout:t offline:b local/L:b \
+                      debug/D:b help:b h:b repo-dir:t config-file:t config/c:t api:t api-auth:t";
+
+struct KuboOption {
+    names: Vec<String>,
+    kind: char,
+    is_offered: bool,
+}
+
+fn options(text: &str) -> Vec<KuboOption> {
+    let of = |option: &str| {
+        let (names, kind) = option.split_once(':').unwrap();
+        let names = names.split('/').map(str::to_owned).collect();
+        KuboOption { names, kind: kind.chars().next().unwrap(), is_offered: !kind.ends_with('!') }
+    };
+    text.split_whitespace().map(of).collect()
+}
+
+/// The text of a request that is refused before the command runs.
+async fn refusal(gateway: &TestGateway, command: &str) -> String {
+    let response = gateway.rpc(command).send().await.unwrap();
+    assert_eq!(response.status(), 400, "{command}");
+    response.text().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn option_of_kubo_with_a_wrong_value_is_refused_by_name() {
+    let gateway = TestGateway::start().await;
+    for (command, of_command) in KUBO {
+        for KuboOption { names, kind, .. } in options(of_command).into_iter().chain(options(GLOBAL)) {
+            let wrong: &[&str] = match kind {
+                'b' => &["maybe", "2", "yes"],
+                'i' => &["", "many", "1.5", "2147483648", "08"],
+                'I' => &["", "many", "9223372036854775808"],
+                'u' => &["", "-1", "4294967296"],
+                'U' => &["-1", "18446744073709551616"],
+                _ => &[],
+            };
+            for (name, value) in names.iter().flat_map(|name| wrong.iter().map(move |value| (name, value))) {
+                let text = refusal(&gateway, &format!("{command}?{name}={value}")).await;
+                assert!(text.contains(&format!("{name:?}")) && text.contains("use "), "{command} {name}: {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn option_of_kubo_given_twice_is_refused_under_any_name() {
+    let gateway = TestGateway::start().await;
+    for (command, of_command) in KUBO {
+        for KuboOption { names, kind, is_offered } in options(of_command).into_iter().chain(options(GLOBAL)) {
+            // Of these the first one is refused already, or there may be several.
+            if !is_offered && kind == 't' || kind == 'l' || names[0] == "timeout" || names[0] == "encoding" {
+                continue;
+            }
+            let value = if matches!(kind, 'b') { "false" } else { "1" };
+            let value = if names[0] == "cid-base" { "base32" } else { value };
+            for second in &names {
+                let text = refusal(&gateway, &format!("{command}?{}={value}&{second}={value}", names[0])).await;
+                assert!(text.contains(&format!("{second:?}")) && text.contains("give one"), "{command}: {text}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn option_not_offered_is_refused_with_its_remedy() {
+    let gateway = TestGateway::start().await;
+    for (command, of_command) in KUBO {
+        for KuboOption { names, kind, .. } in options(of_command).into_iter().filter(|option| !option.is_offered) {
+            let values = if kind == 'b' { ["true", "1", ""] } else { ["x", "", "/"] };
+            for (name, value) in names.iter().flat_map(|name| values.map(|value| (name, value))) {
+                let message =
+                    rpc_refusal(gateway.rpc(&format!("{command}?{name}={value}")).send().await.unwrap()).await;
+                assert!(message.contains(&format!("{name:?} is not offered")), "{message}");
+                assert!(message.split(": ").count() > 1, "a remedy: {message}");
+            }
+        }
+    }
+    assert_eq!(gateway.blocks().await, 0);
+    gateway.add("nocopy=false&fscache=0&dereference-args=true&ignore=a&ignore=b&fast-provide-wait=true&r", "x").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_kubo_does_not_define_are_ignored() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("N=1&only_hash=true&x=y&x=z&Pin=false", "hello world").await;
+    assert_eq!(cid, "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD");
+    // As the client in Go sends it, although there is no such option.
+    let directory = gateway.add_tree("", &[("d/x", "x")]).await;
+    gateway.rpc_json(&format!("ls?arg={directory}&resolve-size=true&stream=true")).await;
+    assert_eq!(gateway.rpc_bytes(&format!("cat?arg={cid}&O=5")).await, "hello world");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn add_under_short_names_does_as_under_long_ones() {
+    let gateway = TestGateway::start().await;
+    let content = bytes(1_000_000);
+    for (short, long) in [
+        ("n=1", "only-hash=true"),
+        ("n", "only-hash"),
+        ("n=1&w=1", "only-hash=true&wrap-with-directory=true"),
+        ("n=1&s=size-65536", "only-hash=true&chunker=size-65536"),
+        ("n=1&t=TRUE", "only-hash=true&trickle=true"),
+        ("n=1&t=0&w=F&s=", "only-hash=true"),
+        ("n=1&cid-version=0x1", "only-hash=true&cid-version=1"),
+        ("n=1&cid-version=-1&raw-leaves=false", "only-hash=true"),
+    ] {
+        assert_eq!(gateway.add(short, content.clone()).await, gateway.add(long, content.clone()).await, "{short}");
+    }
+    assert_eq!(gateway.blocks().await, 0, "nothing was stored");
+    assert_eq!(gateway.rpc_json("pin/ls").await["Keys"], json!({}));
+    let lines = gateway.add_form("n=1&p=1", Form::new().file("f", "x")).await;
+    assert!(lines.iter().any(|line| line["Bytes"] == 1), "{lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cat_and_get_read_their_short_options() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "hello world").await;
+    for (query, expected) in
+        [("o=6", "world"), ("l=5", "hello"), ("o=5&l=3", " wo"), ("o=0x6&length=010", "world"), ("offset=11", "")]
+    {
+        assert_eq!(gateway.rpc_bytes(&format!("cat?arg={cid}&{query}")).await, expected, "{query}");
+    }
+    for wrong in ["o=-1", "l=-1", "offset=99999999999999999999", "o=", "o=1&offset=1"] {
+        refusal(&gateway, &format!("cat?arg={cid}&{wrong}")).await;
+    }
+    let long = gateway.rpc_bytes(&format!("get?arg={cid}&archive=true&compress=true&compression-level=9")).await;
+    assert_eq!(gateway.rpc_bytes(&format!("get?arg={cid}&a=1&C=1&l=9&o=out")).await, long);
+    assert!(long.starts_with(&[0x1f, 0x8b]), "gzip");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pins_and_lists_read_their_short_options() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("pin=false", bytes(600_000)).await;
+    gateway.rpc_json(&format!("pin/add?arg={cid}&r=false&n=a%20name")).await;
+    let pins = gateway.rpc_json("pin/ls?t=direct&n=a%20n").await;
+    assert_eq!(pins["Keys"], json!({ &cid: {"Type": "direct", "Name": "a name"} }));
+    assert_eq!(gateway.rpc_json("pin/ls?t=recursive").await["Keys"], json!({}));
+    let lines = ndjson(gateway.rpc("pin/ls?s=1&names=1").send().await.unwrap()).await;
+    assert_eq!(lines, [json!({"Cid": cid, "Name": "a name", "Type": "direct"})]);
+    gateway.rpc_json(&format!("pin/rm?arg={cid}&r=0")).await;
+    assert_eq!(gateway.rpc_json("pin/ls").await["Keys"], json!({}));
+    let lines = ndjson(gateway.rpc(&format!("ls?arg={cid}&s=1&v=1&l=1")).send().await.unwrap()).await;
+    assert_eq!(lines.len(), 3, "a line for each link");
+    let short = gateway.rpc_json("repo/stat?s=1").await;
+    assert!(short.get("NumObjects").is_none(), "{short}");
+    let removed = ndjson(gateway.rpc(&format!("block/rm?arg={cid}&q=1&f=1")).send().await.unwrap()).await;
+    assert_eq!(removed, Vec::<Value>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_names_read_their_short_options() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "content").await;
+    let key = gateway.rpc_json("key/gen?arg=site&t=rsa&s=2048").await;
+    let published = gateway.rpc_json(&format!("name/publish?arg={cid}&k=site&t=2h&Q=1&allow-offline=true")).await;
+    assert_eq!(published["Name"], key["Id"], "not under the node's own name");
+    let own = gateway.rpc_json("key/ls?l=1").await["Keys"][0]["Id"].as_str().unwrap().to_owned();
+    rpc_failure(gateway.rpc(&format!("name/get?arg={own}")).send().await.unwrap()).await;
+    let name = key["Id"].as_str().unwrap();
+    let resolved = gateway.rpc_json(&format!("name/resolve?arg={name}&r=0&n=1&dhtrc=16&dhtt=1m0s")).await;
+    assert_eq!(resolved["Path"], format!("/ipfs/{cid}"));
+    let resolved = gateway.rpc_json(&format!("resolve?arg=/ipns/{name}&r=false")).await;
+    assert_eq!(resolved["Path"], format!("/ipfs/{cid}"));
+    let sign = |query: &'static str| gateway.post_form(query, Form::new().file("", "message"));
+    let signed: Value = sign("key/sign?k=site").await.json().await.unwrap();
+    assert_eq!(signed["Key"]["Name"], "site");
+    let signature = signed["Signature"].as_str().unwrap();
+    let verify = format!("key/verify?k=site&s={signature}");
+    let verified = gateway.post_form(&verify, Form::new().file("", "message")).await;
+    assert_eq!(verified.json::<Value>().await.unwrap()["SignatureValid"], true);
+    gateway.rpc_json("key/gen?arg=other").await;
+    let renamed = gateway.rpc_json("key/rename?arg=site&arg=other&f=1").await;
+    assert_eq!(renamed["Overwrite"], true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_gen_takes_the_size_that_clients_in_go_send() {
+    let gateway = TestGateway::start().await;
+    for (name, query) in [("a", "type=ed25519&size=-1"), ("b", "type=secp256k1&size=-1"), ("c", "type=rsa&size=-1")] {
+        assert_eq!(gateway.rpc_json(&format!("key/gen?arg={name}&{query}")).await["Name"], name);
+    }
+    for wrong in ["size=-2", "size=2147483648", "size=x", "size="] {
+        refusal(&gateway, &format!("key/gen?arg=d&type=rsa&{wrong}")).await;
+    }
+    rpc_failure(gateway.rpc("key/gen?arg=d&type=rsa&size=0").send().await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn id_is_written_as_peerid_base_asks() {
+    let gateway = TestGateway::start().await;
+    let plain = gateway.rpc_json("id").await["ID"].as_str().unwrap().to_owned();
+    let keys = gateway.rpc_json("key/ls").await;
+    let base36 = keys["Keys"][0]["Id"].as_str().unwrap();
+    assert_eq!(gateway.rpc_json("id?peerid-base=base36").await["ID"], base36);
+    assert_eq!(gateway.rpc_json("id?peerid-base=b58mh&f=x").await["ID"], *plain);
+    assert_eq!(gateway.rpc_json(&format!("id?arg={base36}")).await["ID"], *plain);
+    rpc_failure(gateway.rpc("id?peerid-base=base7").send().await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_ids_of_version_0_are_upgraded_as_asked() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "hello world").await;
+    let of_version_1 = |base: &str| format!("cid-version=1&raw-leaves=false&cid-base={base}");
+    let in_base32 = gateway.add(&of_version_1("base32"), "hello world").await;
+    let in_base58 = gateway.add(&of_version_1("base58btc"), "hello world").await;
+    for (query, expected) in [
+        ("upgrade-cidv0-in-output=true", &in_base32),
+        ("upgrade-cidv0-in-output", &in_base32),
+        ("upgrade-cidv0-in-output=true&cid-base=base58btc", &in_base58),
+        ("upgrade-cidv0-in-output=false&cid-base=base32", &cid),
+        ("upgrade-cidv0-in-output=false&cid-base=", &cid),
+    ] {
+        let stat = gateway.rpc_json(&format!("block/stat?arg={cid}&{query}")).await;
+        assert_eq!(stat["Key"], **expected, "{query}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn block_put_takes_format_and_codec_as_kubo_does() {
+    let gateway = TestGateway::start().await;
+    let v0 = gateway.put_block("format=v0", "\n\u{2}\u{8}\u{1}").await;
+    assert!(v0.starts_with("Qm"), "{v0}");
+    // Kubo's command line sends the default of cid-codec beside it.
+    assert_eq!(gateway.put_block("format=v0&cid-codec=raw&mhlen=-1&pin=false", "\n\u{2}\u{8}\u{1}").await, v0);
+    assert_eq!(gateway.put_block("f=v0&cid-codec=&mhtype=sha2-256&mhlen=32", "\n\u{2}\u{8}\u{1}").await, v0);
+    for (query, same) in [
+        ("format=cbor&cid-codec=raw", "cid-codec=dag-cbor"),
+        ("format=protobuf", "cid-codec=dag-pb"),
+        ("f=raw", ""),
+        ("format=&cid-codec=dag-pb", "cid-codec=dag-pb"),
+    ] {
+        assert_eq!(gateway.put_block(query, "\u{a0}").await, gateway.put_block(same, "\u{a0}").await, "{query}");
+    }
+    for wrong in ["format=v0&cid-codec=dag-pb", "f=v0&cid-codec=dag-cbor", "format=v0&mhtype=sha2-512"] {
+        rpc_failure(gateway.post_form(&format!("block/put?{wrong}"), Form::new().file("x", "x")).await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_directories_are_left_out_when_asked() {
+    let gateway = TestGateway::start().await;
+    let form = || Form::new().directory("d").directory("d/e").directory("d/f").directory("d/f/g").file("d/x", "x");
+    let without = Form::new().directory("d").directory("d/f").file("d/x", "x");
+    let expected = gateway.add_form("", without).await;
+    for query in ["empty-dirs=false", "E=0", "E=f&pin=false"] {
+        let lines = gateway.add_form(query, form()).await;
+        assert_eq!(lines, expected, "{query}: f is there, as something came in it");
+    }
+    assert_ne!(gateway.add_form("empty-dirs=true", form()).await.last(), expected.last());
+    // What is at the top stays; within a directory that wraps it, it is not at the top.
+    let empty = gateway.add_form("E=0", Form::new().directory("top")).await;
+    assert_eq!(hash_of(&empty[0]), "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn");
+    let wrapped = gateway.add_form("E=0&w=1", Form::new().directory("top").file("x", "x")).await;
+    assert_eq!(wrapped.last(), gateway.add_form("w=1", Form::new().file("x", "x")).await.last());
+    let rooted = gateway.add_form("E=0", Form::new().directory("").directory("top").file("x", "x")).await;
+    assert_eq!(rooted.last(), wrapped.last());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_of_the_client_in_go_give_the_content_ids_of_kubo() {
+    let gateway = TestGateway::start().await;
+    let sent = "encoding=json&stream-channels=true&hash=sha2-256&chunker=size-262144&cid-version=0&fscache=false&inline=false\
+                &inline-limit=32&nocopy=false&only-hash=true&pin=false&silent=false&progress=false";
+    for vector in content::vectors().files.iter().filter(|v| v.flags.is_empty() && v.profile == "unixfs-v0-2015") {
+        if vector.size < 2_000_000 {
+            let cid = gateway.add(sent, content::keystream(&vector.seed, vector.size)).await;
+            assert_eq!(cid, vector.cid, "{}", vector.size);
+        }
+    }
+}
