@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::BlockStoreExt;
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async};
+use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async, roots_before};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -172,10 +172,14 @@ impl Node {
         // Before anything is read: what is made of bytes that are gone must not be remembered.
         let seen = Seen { removals: self.removals(), faults: self.faults(), rules };
         let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
-        let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
+        let roots = match &resolved {
+            Ok(resolved) => resolved.roots.as_slice(),
+            Err(error) => roots_before(error).unwrap_or_default(),
+        };
         // These are read without the store.
-        let mut inline = resolved.roots.iter().filter(|cid| identity_payload(cid).is_some());
+        let mut inline = roots.iter().filter(|cid| identity_payload(cid).is_some());
         inline.try_for_each(|cid| self.check_block(cid))?;
+        let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(resolved.node.take());
         let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), seen));

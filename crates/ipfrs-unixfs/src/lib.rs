@@ -24,4 +24,4 @@ pub use import::{
 pub use ipld::links;
 pub use list::{Place, entries, page};
 pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};
-pub use resolve::{Resolved, leads_nowhere, resolve};
+pub use resolve::{Resolved, leads_nowhere, resolve, roots_before};
