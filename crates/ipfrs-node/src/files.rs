@@ -54,8 +54,7 @@ impl Object {
     pub async fn not_unixfs(&self, remedy: &str) -> Error {
         let (kind, reason) = match decode_async(self.cid, self.block.clone()).await {
             Ok(_) => (ErrorKind::Unsupported, format!("block {} is neither a file nor a directory", self.cid)),
-            Err(reason) if reason.kind() == ErrorKind::TooLarge => (ErrorKind::TooLarge, reason.to_string()),
-            Err(reason) => (ErrorKind::Unsupported, reason.to_string()),
+            Err(reason) => (reason.kind(), reason.to_string()),
         };
         Error::new(kind, format!("{}: {reason}; {remedy}", self.facts.path))
     }
@@ -258,6 +257,27 @@ impl Node {
     /// As the stream of [`Self::read`].
     pub async fn peek(&self, file: &FileContent, span: Span) -> Result<Bytes> {
         self.reader(file, span).next().await.unwrap_or_else(|| Ok(Bytes::new()))
+    }
+
+    /// Checks that a denylist blocks no block of a span of a file: HEAD has the status that GET has, where that is known
+    /// before the first byte. Without denylists nothing is read, and any other failure to read is no error: a head needs
+    /// the root alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind).
+    pub async fn check_blocked(&self, file: &FileContent, span: Span) -> Result<()> {
+        if self.inner.denylists.is_none() {
+            return Ok(());
+        }
+        let mut pieces = self.reader(file, span);
+        while let Some(piece) = pieces.next().await {
+            match piece {
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(())
     }
 
     /// Counts bytes of a file that were given out without a stream.

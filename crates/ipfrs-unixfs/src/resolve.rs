@@ -144,8 +144,11 @@ async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &str) 
 
 /// A shard that another shard links to.
 pub(crate) async fn load_shard(source: &dyn BlockSource, cid: &Cid) -> Result<HamtShard> {
-    match decode_async(*cid, load(source, cid).await?).await? {
-        Node::HamtShard(shard) => Ok(shard),
-        _ => Err(Error::invalid(format!("block {cid} is linked as a directory shard but is none"))),
+    match decode_async(*cid, load(source, cid).await?).await {
+        Ok(Node::HamtShard(shard)) => Ok(shard),
+        Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
+        Ok(_) | Err(_) => {
+            Err(Error::invalid_content(format!("block {cid} is linked as a directory shard but is none")))
+        }
     }
 }
