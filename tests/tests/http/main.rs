@@ -19,6 +19,7 @@ mod daemon;
 mod dag;
 mod dag_node;
 mod damaged_packs;
+mod deep_dags;
 mod denylists;
 mod download;
 mod endings;

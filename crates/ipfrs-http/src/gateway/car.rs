@@ -15,7 +15,7 @@ use ipfrs_node::{CarScope, EntityBytes, PathCar};
 
 use super::request::GatewayRequest;
 use super::{Answer, disposition};
-use crate::body::{Chunked, gathered, header_text, unknown_length};
+use crate::body::{Chunked, begun_within_limits, gathered, header_text, unknown_length};
 use crate::router::AppState;
 
 /// The media type of CARs.
@@ -61,7 +61,9 @@ pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, head
         return Ok(settled);
     }
     answer.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
-    let body = if request.is_head { unknown_length() } else { Chunked::body(gathered(car).boxed(), false) };
+    // HEAD goes as far as GET, so that both have the same status.
+    let car = begun_within_limits(gathered(car).boxed()).await?;
+    let body = if request.is_head { unknown_length() } else { Chunked::body(car, false) };
     Ok(answer.into_response(StatusCode::OK, body))
 }
 
