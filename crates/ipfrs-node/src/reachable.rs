@@ -175,7 +175,7 @@ impl Reachable {
 
     async fn decode(&mut self, nodes: Vec<(Cid, Bytes)>, bytes: usize, visits: &mut Vec<Visit>) -> Result<()> {
         let links = match self.leaves {
-            // What keeps blocks keeps what is below those that were pinned by other rules.
+            // Older versions pinned dag-cbor by other rules: gc must keep the blocks below it.
             Leaves::Assumed => lenient_links,
             Leaves::Checked => links,
         };

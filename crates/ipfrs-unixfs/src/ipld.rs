@@ -12,12 +12,12 @@ use crate::dag_pb;
 
 pub use canonical::canonical_cbor;
 
-/// How much of what no codec writes is read all the same.
+/// Rules for blocks that are readable but not canonical.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strictness {
-    /// What Kubo reads.
+    /// The rules of Kubo.
     AsKubo,
-    /// What has one meaning.
+    /// Every form with one meaning is read.
     Lenient,
 }
 

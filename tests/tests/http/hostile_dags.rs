@@ -271,7 +271,7 @@ async fn sizes_that_lie_are_no_answer_that_looks_whole() {
         cases.into_iter().map(|(why, data, links)| (why, dag.node((0..links).map(|_| ("", leaf)), &data))).collect();
     dag.import(&gateway).await;
     for (why, cid) in cases {
-        // What is wrong with a leaf shows where the leaf is read.
+        // A wrong leaf shows where the leaf is read.
         let is_in_root = !why.contains("where its parent says");
         let mut requests = vec![
             get(cid),
@@ -353,7 +353,7 @@ async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_t
     ]
     .map(|(codec, data, why)| (dag.put(codec, data), why));
     let deepest = dag.put(codec::DAG_CBOR, nested(127));
-    // What is not converted is walked however deep and wide it is.
+    // A walk converts nothing, and reads blocks of any depth and width.
     let link = [&[0xd8, 42, 0x45, 0][..], &empty.to_bytes()].concat();
     let wide = [&[0x9a, 0, 1, 0, 1][..], &link.repeat(65_537)].concat();
     let walked = [

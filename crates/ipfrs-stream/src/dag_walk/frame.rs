@@ -38,7 +38,7 @@ pub(super) struct Path {
     open_bytes: usize,
 }
 
-/// What is kept of a node whose links are read again.
+/// A node whose links are read again.
 struct Closed {
     part: Part,
     next: u32,
@@ -117,7 +117,7 @@ pub(super) struct Frame {
     pub(super) depth: u32,
     /// The first link that has not been taken.
     pub(super) next: usize,
-    /// Where that is in the list, and where the one before it is.
+    /// The offsets in the list of that link and of the one before it.
     offset: usize,
     taken_offset: usize,
     run: Option<Run>,
@@ -170,7 +170,7 @@ impl Frame {
                 self.run = Some(self.plan(store, seen));
                 continue;
             };
-            // What comes before was met further down since it was asked for.
+            // Earlier ones were met further down since they were asked for.
             let is_wanted = run.asked.pop_front().is_some_and(|asked| asked == *cid);
             let item = run.blocks.next().await.ok_or_else(missing)?;
             if !is_wanted {

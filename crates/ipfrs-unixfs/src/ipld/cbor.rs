@@ -1,8 +1,8 @@
 //! DAG-CBOR (<https://ipld.io/specs/codecs/dag-cbor/spec/>), read in place: nothing but links is copied.
 //!
-//! The same forms are refused as in Kubo (go-ipld-prime's default decoder): integers and lengths in more bytes than they
-//! need, indefinite lengths, NaN and infinities, a key twice in one map, keys other than text, tags other than 42, bytes
-//! behind the end. Keys in any order, floats of 16 and 32 bits and `undefined` are read.
+//! As Kubo (the default decoder of go-ipld-prime), the reader refuses integers and lengths in more bytes than they need,
+//! indefinite lengths, NaN and infinities. It refuses keys that are not text or are twice in one map, tags other than 42,
+//! and bytes behind the end. It reads keys in any order, floats of 16 and 32 bits, and `undefined`.
 
 use ipfrs_core::{Cid, CidList, Error, Result, cid_from_bytes};
 
@@ -60,7 +60,7 @@ pub(super) enum Item<'a> {
 struct Open {
     /// Items, or pairs, that have not been read.
     left: u32,
-    /// Where the keys of this map begin among those of all open maps; `None` for a list.
+    /// Index of the first key of this map among those of all open maps; `None` for a list.
     first_key: Option<u32>,
     /// Whether each key was longer than the one before, or as long and behind it: then none is there twice.
     is_sorted: bool,
@@ -72,8 +72,8 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Reads an item and everything in it, and gives its links to `on_link`. What is open is kept on the heap: no depth
-    /// overflows a stack.
+    /// Reads an item and everything in it, and gives its links to `on_link`. Open lists and maps are on the heap: no
+    /// depth overflows a stack.
     fn walk(&mut self, on_link: &mut dyn FnMut(Cid)) -> Result<()> {
         let (mut open, mut keys): (Vec<Open>, Vec<&'a [u8]>) = (Vec::new(), Vec::new());
         loop {

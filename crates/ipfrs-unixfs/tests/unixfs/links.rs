@@ -134,7 +134,7 @@ fn dag_cbor_that_kubo_refuses_has_links_for_gc_alone() {
         assert!(error.to_string().contains(reason), "{error} (expected {reason})");
         assert_eq!(lenient_links(&cid, &data).unwrap().iter().collect::<Vec<_>>(), [a]);
     }
-    // What Kubo reads: keys in any order, short floats, undefined.
+    // Kubo reads keys in any order, short floats, and undefined.
     for data in [
         item(&[0xa2, 0x61, b'k'], &[0x60, 0]),
         item(&[0x82], &[0xf9, 0x3c, 0]),
