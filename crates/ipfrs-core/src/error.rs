@@ -21,6 +21,8 @@ pub enum ErrorKind {
     Unresolvable,
     /// The request is malformed; sending it again unchanged will fail again.
     InvalidInput,
+    /// The content itself is malformed: a block is not what its codec, or UnixFS, says. Every client gets it so.
+    InvalidContent,
     /// Well-formed, but asks for something that this build does not do.
     Unsupported,
     /// Over one of the limits; the message names the limit.
@@ -51,10 +53,11 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NotFound,
         Self::Unresolvable,
         Self::InvalidInput,
+        Self::InvalidContent,
         Self::Unsupported,
         Self::TooLarge,
         Self::Unauthenticated,
@@ -83,6 +86,7 @@ impl ErrorKind {
             Self::NotFound => "not_found",
             Self::Unresolvable => "unresolvable",
             Self::InvalidInput => "invalid_input",
+            Self::InvalidContent => "invalid_content",
             Self::Unsupported => "unsupported",
             Self::TooLarge => "too_large",
             Self::Unauthenticated => "unauthenticated",
@@ -214,6 +218,11 @@ impl Error {
     /// Shorthand for [`ErrorKind::InvalidInput`].
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, message)
+    }
+
+    /// Shorthand for [`ErrorKind::InvalidContent`].
+    pub fn invalid_content(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidContent, message)
     }
 
     /// Shorthand for [`ErrorKind::Unsupported`].

@@ -4,6 +4,7 @@
 
 mod block;
 mod cid;
+mod cid_list;
 pub mod codec;
 mod error;
 pub mod hash;
@@ -11,5 +12,6 @@ pub mod limits;
 
 pub use block::Block;
 pub use cid::{Cid, Multihash, cid_from_bytes, cid_to_string, identity_payload, new_cid, parse_cid, to_base};
+pub use cid_list::{CidList, CidListIter};
 pub use error::{Error, ErrorKind, Result};
 pub use multibase::Base;

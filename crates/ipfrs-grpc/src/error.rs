@@ -38,7 +38,7 @@ pub(crate) fn code(error: &Error) -> Code {
         ErrorKind::Forbidden if error.is_read_only() => Code::FailedPrecondition,
         // What a denylist blocks may well be here: it is not given.
         ErrorKind::Forbidden | ErrorKind::Gone | ErrorKind::LegalReasons => Code::PermissionDenied,
-        ErrorKind::Conflict => Code::FailedPrecondition,
+        ErrorKind::Conflict | ErrorKind::InvalidContent => Code::FailedPrecondition,
         ErrorKind::Timeout => Code::DeadlineExceeded,
         ErrorKind::Unavailable => Code::Unavailable,
         ErrorKind::Corrupt => Code::DataLoss,

@@ -140,7 +140,7 @@ where
 }
 
 /// What of a stream is waited for before the head of its answer.
-const BEGINNING_BYTES: usize = 64 * 1024;
+pub(crate) const BEGINNING_BYTES: usize = 64 * 1024;
 
 /// The same stream once its beginning has come, so that what fails soon fails with a status.
 ///
@@ -155,6 +155,31 @@ where
         let Some(piece) = pieces.next().await.transpose()? else { break };
         bytes += piece.len();
         first.push(Ok(piece));
+    }
+    Ok(stream::iter(first).chain(pieces))
+}
+
+/// Returns the same stream once its beginning has come, so that a limit that it meets soon is a status. Any other error
+/// stays in its place in the stream: what came before it is of use.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`] where the stream fails with it within its first [`BEGINNING_BYTES`].
+pub(crate) async fn begun_within_limits<S>(
+    mut pieces: S,
+) -> Result<impl Stream<Item = Result<Bytes>> + Send + Unpin + use<S>>
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin,
+{
+    let (mut first, mut bytes) = (Vec::new(), 0);
+    while bytes < BEGINNING_BYTES {
+        match pieces.next().await {
+            Some(Err(error)) if error.kind() == ErrorKind::TooLarge => return Err(error),
+            Some(piece) => {
+                bytes = piece.as_ref().map_or(BEGINNING_BYTES, |piece| bytes + piece.len());
+                first.push(piece);
+            }
+            None => break,
+        }
     }
     Ok(stream::iter(first).chain(pieces))
 }

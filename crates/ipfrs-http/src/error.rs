@@ -22,6 +22,7 @@ pub(crate) fn status(kind: ErrorKind) -> StatusCode {
         // As boxo: what is asked for may well exist, so that nobody is to remember that it does not.
         ErrorKind::Unresolvable => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
+        ErrorKind::InvalidContent => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorKind::Unsupported => StatusCode::NOT_IMPLEMENTED,
         ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -193,6 +194,7 @@ fn rpc_status(kind: ErrorKind) -> (StatusCode, u8) {
         ErrorKind::NotFound
         | ErrorKind::Unresolvable
         | ErrorKind::InvalidInput
+        | ErrorKind::InvalidContent
         | ErrorKind::Unsupported
         | ErrorKind::TooLarge
         | ErrorKind::Conflict

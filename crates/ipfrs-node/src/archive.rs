@@ -18,6 +18,12 @@ use crate::{ContentPath, Node, Object};
 /// Entries of a directory that are looked up together.
 const LOOKUP_ENTRIES: usize = 64;
 
+/// Most memory of the directories on the way from the root, in bytes: some 10,000 with an entry each.
+const MAX_OPEN_BYTES: usize = 128 * 1024 * 1024;
+
+/// Memory of an open directory besides its path and its entries, in bytes, at most.
+const DIRECTORY_BYTES: usize = 1024;
+
 /// Most symlinks in the directories on the way from the root.
 const MAX_OPEN_SYMLINKS: usize = 1024 * 1024;
 
@@ -44,6 +50,7 @@ impl Node {
             node: self.clone(),
             path: Vec::new(),
             content: None,
+            open_bytes: 0,
             symlinks: 0,
             has_symlink: false,
             has_path_name: false,
@@ -77,6 +84,8 @@ struct Walk {
     /// The directories from the root to here.
     path: Vec<Directory>,
     content: Option<Content>,
+    /// Memory of the directories of `path`, in bytes.
+    open_bytes: usize,
     /// Symlinks in the directories of `path`.
     symlinks: usize,
     /// Whether there has been a symlink anywhere.
@@ -97,9 +106,11 @@ struct Content {
 /// A directory that is being archived.
 struct Directory {
     path: String,
+    /// Memory of the directory, in bytes.
+    bytes: usize,
     entries: BoxStream<'static, Result<DirEntry>>,
-    /// Entries whose blocks were asked for, and where they go in the archive.
-    ahead: VecDeque<(String, DirEntry)>,
+    /// Entries whose blocks were asked for.
+    ahead: VecDeque<DirEntry>,
     blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
     /// Hashes of the names of symlinks that were archived: were one of them a directory as well, what is in it would be
     /// unpacked wherever the symlink leads.
@@ -131,7 +142,10 @@ impl Walk {
                     return self.begin(entry.path, entry.node).map(Some);
                 }
                 None => {
-                    self.symlinks -= self.path.pop().map_or(0, |directory| directory.symlinks.len());
+                    if let Some(done) = self.path.pop() {
+                        self.symlinks -= done.symlinks.len();
+                        self.open_bytes -= done.bytes;
+                    }
                 }
             }
         }
@@ -183,15 +197,36 @@ impl Walk {
         if self.path.len() == config.max_dag_depth as usize {
             return Err(config.too_deep("the tree", &format_args!("{:?}", path.chars().take(80).collect::<String>())));
         }
+        let bytes = DIRECTORY_BYTES + path.len() + memory(&node);
+        self.open_bytes += bytes;
+        if self.open_bytes > MAX_OPEN_BYTES {
+            let path = path.chars().take(80).collect::<String>();
+            return Err(Error::too_large(format!(
+                "the directories above {path:?} and their paths take more than the limit of {MAX_OPEN_BYTES} bytes of \
+                 memory: archive a directory further down"
+            )));
+        }
         let source = Arc::new(BlockStoreSource(self.node.inner.served.clone()));
         self.path.push(Directory {
             path,
+            bytes,
             entries: entries(source, node),
             ahead: VecDeque::new(),
             blocks: stream::empty().boxed(),
             symlinks: HashSet::new(),
         });
         Ok(())
+    }
+}
+
+/// Returns the memory that the entries of a directory take, in bytes.
+fn memory(node: &UnixFsNode) -> usize {
+    match node {
+        UnixFsNode::Directory { entries, .. } => {
+            entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()
+        }
+        UnixFsNode::HamtShard(shard) => size_of_val(shard.slots()),
+        UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => 0,
     }
 }
 
@@ -210,12 +245,12 @@ impl Directory {
         if self.ahead.is_empty() {
             while self.ahead.len() < LOOKUP_ENTRIES {
                 let Some(entry) = self.entries.next().await else { break };
-                let entry = entry?;
-                self.ahead.push_back((tar::place(&self.path, &entry.name)?, entry));
+                self.ahead.push_back(entry?);
             }
-            self.blocks = node.inner.served.get_many(self.ahead.iter().map(|(_, entry)| entry.cid).collect());
+            self.blocks = node.inner.served.get_many(self.ahead.iter().map(|entry| entry.cid).collect());
         }
-        let Some((path, entry)) = self.ahead.pop_front() else { return Ok(None) };
+        let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
+        let path = tar::place(&self.path, &entry.name)?;
         let missing = || Error::internal("the store left out a block that it was asked for");
         let (cid, data) = self.blocks.next().await.ok_or_else(missing)??;
         let data =

@@ -6,8 +6,8 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_NESTING;
-use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_unixfs::dag_pb;
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_unixfs::{canonical_cbor, dag_pb};
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 use serde_ipld_dagcbor::DecodeError;
@@ -50,7 +50,10 @@ impl Node {
         }
         let DagPath { cid, remainder } = found.clone();
         let data = self.convert(object.block, move |block| {
-            let value = decode(cid.codec(), block).map_err(|e| Error::new(e.kind(), format!("block {cid}: {e}")))?;
+            let value = decode(cid.codec(), block).map_err(|e| match e.kind() {
+                ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid}: {e}")),
+                kind => Error::new(kind, format!("block {cid}: {e}")),
+            })?;
             encode(output, &within(value, &remainder)?)
         });
         Ok((found, data.await?))
@@ -95,7 +98,14 @@ fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
     match from {
         codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
         codec::DAG_PB => decode_dag_pb(data),
-        codec::DAG_CBOR => serde_ipld_dagcbor::from_slice(data).map_err(not_cbor),
+        codec::DAG_CBOR => {
+            // The parser is stricter than Kubo in some things, and less so in others.
+            let canonical = canonical_cbor(data).map_err(|e| match e.kind() {
+                ErrorKind::InvalidInput => Error::invalid(format!("it is not dag-cbor: {e}")),
+                kind => Error::new(kind, e.message()),
+            })?;
+            serde_ipld_dagcbor::from_slice(&canonical).map_err(not_cbor)
+        }
         codec::DAG_JSON => {
             check_integers(data)?;
             serde_ipld_dagjson::from_slice(data)

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::{BlockStore, BlockStoreExt, EpochCache};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async};
+use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async, roots_before};
 use quick_cache::Weighter;
 
 use crate::metrics::{Active, Metrics};
@@ -52,8 +52,7 @@ impl Object {
     pub async fn not_unixfs(&self, remedy: &str) -> Error {
         let (kind, reason) = match decode_async(self.cid, self.block.clone()).await {
             Ok(_) => (ErrorKind::Unsupported, format!("block {} is neither a file nor a directory", self.cid)),
-            Err(reason) if reason.kind() == ErrorKind::TooLarge => (ErrorKind::TooLarge, reason.to_string()),
-            Err(reason) => (ErrorKind::Unsupported, reason.to_string()),
+            Err(reason) => (reason.kind(), reason.to_string()),
         };
         Error::new(kind, format!("{}: {reason}; {remedy}", self.facts.path))
     }
@@ -170,10 +169,14 @@ impl Node {
         // Before anything is read: what is made of bytes that are gone must not be remembered.
         let seen = Seen { removals: self.removals(), faults: self.faults(), rules };
         let resolved = ipfrs_unixfs::resolve(source, path.root(), path.segments()).await;
-        let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
+        let roots = match &resolved {
+            Ok(resolved) => resolved.roots.as_slice(),
+            Err(error) => roots_before(error).unwrap_or_default(),
+        };
         // These are read without the store.
-        let mut inline = resolved.roots.iter().filter(|cid| identity_payload(cid).is_some());
+        let mut inline = roots.iter().filter(|cid| identity_payload(cid).is_some());
         inline.try_for_each(|cid| self.check_block(cid))?;
+        let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
         let kind = kind(resolved.node.take());
         let facts = Arc::new(PathFacts::new(path, resolved, kind.clone(), seen));
@@ -251,6 +254,27 @@ impl Node {
     /// As the stream of [`Self::read`].
     pub async fn peek(&self, file: &FileContent, span: Span) -> Result<Bytes> {
         self.reader(file, span).next().await.unwrap_or_else(|| Ok(Bytes::new()))
+    }
+
+    /// Checks that a denylist blocks no block of a span of a file: HEAD has the status that GET has, where that is known
+    /// before the first byte. Without denylists nothing is read, and any other failure to read is no error: a head needs
+    /// the root alone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind).
+    pub async fn check_blocked(&self, file: &FileContent, span: Span) -> Result<()> {
+        if self.inner.denylists.is_none() {
+            return Ok(());
+        }
+        let mut pieces = self.reader(file, span);
+        while let Some(piece) = pieces.next().await {
+            match piece {
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(())
     }
 
     /// Counts bytes of a file that were given out without a stream.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
-use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 use ipfrs_stream::BlockStoreSource;
 use ipfrs_unixfs::{Attributes, Child, DirEntry, Node as UnixFsNode, Place, decode_async};
 use tokio::task::coop::consume_budget;
@@ -213,8 +213,14 @@ fn links_of(cid: Cid, block: Bytes) -> impl Stream<Item = Result<DirEntry>> + Se
         let decoding = tokio::task::spawn_blocking(move || ipfrs_unixfs::links(&cid, &block));
         decoding.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?
     };
-    let entries = |links: Vec<Cid>| {
-        stream::iter(links.into_iter().map(|cid| Ok(DirEntry { name: String::new(), cid, tsize: 0 })))
+    let entries = |links: CidList| {
+        let mut offset = 0;
+        stream::iter(std::iter::from_fn(move || {
+            let mut rest = links.iter_from(offset);
+            let cid = rest.next()?;
+            offset = rest.offset();
+            Some(Ok(DirEntry { name: String::new(), cid, tsize: 0 }))
+        }))
     };
     stream::once(links).map_ok(entries).try_flatten()
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Cid, Error, Result, codec, new_cid};
 use ipfrs_stream::{BlockStoreSource, DagWalk, Part, Span};
-use ipfrs_unixfs::BlockSource;
+use ipfrs_unixfs::{BlockSource, leads_nowhere};
 use parking_lot::Mutex;
 
-use crate::{ContentPath, Node, Object, ObjectKind};
+use crate::{ContentPath, Node, ObjectKind};
 
 /// What a CAR holds of the DAG that a path leads to, besides the blocks that the path goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,19 +84,24 @@ impl EntityBytes {
 
 /// A CAR on its way out.
 pub struct PathCar {
-    /// What the path leads to.
-    pub object: Object,
-    /// A CARv1 with the object as its root: the blocks of the path, root first, then what its scope says, depth first.
-    /// Nothing is read before it is polled. Payloads are slices of blocks.
+    /// The block that the path leads to; the root of a path that leads nowhere.
+    pub cid: Cid,
+    /// The content IDs of the root and of each block that the path leads to, separated by commas. Of a path that leads
+    /// nowhere, the root alone.
+    pub roots: String,
+    /// A CARv1: the blocks of the path, root first, then what its scope says, depth first. Its root is the block that
+    /// the path leads to; the empty identity CID for a path that leads nowhere. Nothing is read before it is polled.
+    /// Payloads are slices of blocks.
     pub car: BoxStream<'static, Result<Bytes>>,
 }
 
 impl Node {
-    /// What a path leads to, as a CAR with the blocks that the path goes through, those of sharded directories included.
+    /// Returns a CAR with the blocks that a path goes through, shards included, and with what it leads to. A path that
+    /// leads nowhere gives the blocks that prove it: from the root to the block in which the next segment is missing.
     /// With `repeats`, a block is given each time that it is met, else once. Identity blocks are not given.
     ///
     /// # Errors
-    /// As [`Self::resolve`], so that a path that leads nowhere is an error at once;
+    /// As [`Self::resolve`] where a block of the path is missing or blocked;
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for bytes outside of the file. Blocks that are missing below
     /// are errors of the stream.
     pub async fn export_path(
@@ -104,9 +110,14 @@ impl Node {
         scope: CarScope,
         repeats: bool,
     ) -> Result<PathCar> {
+        let path = path.into();
         let store = self.inner.served.clone();
         let source = Recording { source: BlockStoreSource(store.clone()), read: Mutex::default() };
-        let object = self.resolve_in(&source, path.into()).await?.whole()?;
+        let object = match self.resolve_in(&source, path.clone()).await {
+            Ok(object) => object,
+            Err(error) if leads_nowhere(&error) => return self.export_absence(*path.root(), source, repeats),
+            Err(error) => return Err(error),
+        };
         let part = match (scope, &object.kind) {
             (CarScope::All, _) => Part::All,
             (CarScope::Block, _) => Part::Block,
@@ -117,7 +128,19 @@ impl Node {
         // The target is read last, unless its content ID holds it.
         path.pop_if(|last| *last == object.cid);
         let walk = DagWalk::along(store, path, object.cid, part, repeats, &self.inner.config.streaming);
-        Ok(PathCar { car: self.write_car(object.cid, walk), object })
+        Ok(PathCar { car: self.write_car(object.cid, walk), cid: object.cid, roots: object.facts.roots.clone() })
+    }
+
+    /// Returns the blocks that were read for a path that leads nowhere.
+    fn export_absence(&self, root: Cid, source: Recording, repeats: bool) -> Result<PathCar> {
+        let mut path = source.read.into_inner();
+        // All of it was in content IDs where nothing was read.
+        let last = path.pop().unwrap_or(root);
+        let streaming = &self.inner.config.streaming;
+        let walk = DagWalk::along(self.inner.served.clone(), path, last, Part::Block, repeats, streaming);
+        // As boxo: there is nothing that the path leads to, and a CAR should have a root.
+        let nothing = new_cid(1, codec::RAW, HashFunction::Identity.digest(b"")?)?;
+        Ok(PathCar { car: self.write_car(nothing, walk), cid: root, roots: root.to_string() })
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use ipfrs_core::{Cid, Error, ErrorKind, Multihash, Result, codec};
+use ipfrs_core::{Cid, CidList, Error, ErrorKind, Multihash, Result, codec};
 use ipfrs_store::BlockStore;
-use ipfrs_unixfs::links;
+use ipfrs_unixfs::{lenient_links, links};
 use tokio::task::coop::consume_budget;
 
 use crate::fingerprint::{ByItself, Fingerprints};
@@ -25,11 +25,12 @@ const DECODE_BYTES: usize = 4 * 1024 * 1024;
 /// Nodes up to this size, together, are decoded where they are; more would hold up a runtime worker.
 const INLINE_DECODE_BYTES: usize = 32 * 1024;
 
-/// With more CIDs waiting than this (2.5 MB), the walk goes on depth first, one node at a time.
+/// With more CIDs waiting than this (some 600 kB), the walk goes on depth first, one node at a time.
 const WIDE: usize = 16 * 1024;
 
-/// Most CIDs that wait to be visited, 160 MB. Files and directories need thousands; a chain of the widest nodes ends here.
-const MAX_WAITING: usize = 1024 * 1024;
+/// Most memory of CIDs that wait to be visited: some four million of them. Files and directories need thousands; a chain
+/// of the widest nodes ends here.
+const MAX_WAITING_BYTES: usize = 160 * 1024 * 1024;
 
 /// What is done about blocks that link to nothing by their codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub(crate) struct Visit {
 /// Walks over what is below roots, each block once however many roots lead there.
 ///
 /// Memory: some 20 to 40 bytes for each block that was visited, which is all that is kept of it; besides, what waits
-/// (thousands of CIDs, at most [`MAX_WAITING`]) and the nodes that are decoded.
+/// (thousands of CIDs, at most [`MAX_WAITING_BYTES`] of them) and the nodes that are decoded.
 pub(crate) struct Reachable {
     store: Arc<dyn BlockStore>,
     leaves: Leaves,
@@ -59,14 +60,15 @@ pub(crate) struct Reachable {
     protection: Option<Protection>,
     marks: Marks,
     /// Nodes to read; the last comes next.
-    nodes: Vec<Cid>,
+    nodes: CidList,
     /// Leaves to look for.
-    loose: Vec<Cid>,
+    loose: CidList,
 }
 
 impl Reachable {
     pub(crate) fn new(store: Arc<dyn BlockStore>, leaves: Leaves) -> Self {
-        Self { store, leaves, protection: None, marks: Marks::new(), nodes: Vec::new(), loose: Vec::new() }
+        let (nodes, loose) = (CidList::default(), CidList::default());
+        Self { store, leaves, protection: None, marks: Marks::new(), nodes, loose }
     }
 
     /// The same, telling `protection` of each block, under a lease that the caller holds.
@@ -76,12 +78,12 @@ impl Reachable {
 
     /// Goes on with what is below `root`.
     pub(crate) fn start(&mut self, root: &Cid) {
-        self.meet(*root);
+        self.meet(root);
     }
 
     /// Visits a node that was missing once more.
     pub(crate) fn retry(&mut self, cid: &Cid) {
-        self.nodes.push(*cid);
+        self.nodes.push(cid);
     }
 
     /// Marks a block without what is below it.
@@ -94,8 +96,8 @@ impl Reachable {
         self.marks
     }
 
-    fn meet(&mut self, cid: Cid) {
-        if self.marks.visit(&cid) {
+    fn meet(&mut self, cid: &Cid) {
+        if self.marks.visit(cid) {
             if class(cid.codec()) == 0 { self.loose.push(cid) } else { self.nodes.push(cid) }
         }
     }
@@ -107,16 +109,14 @@ impl Reachable {
     /// their visit.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<Visit>>> {
         if self.loose.len() >= LEAVES || (self.nodes.is_empty() && !self.loose.is_empty()) {
-            let rest = self.loose.len().saturating_sub(LEAVES);
-            let leaves = self.loose.split_off(rest);
+            let leaves = last(&mut self.loose, LEAVES);
             return self.look_for(leaves).await.map(Some);
         }
         if self.nodes.is_empty() {
             return Ok(None);
         }
         let count = if self.nodes.len() > WIDE { 1 } else { NODES };
-        let mut batch = self.nodes.split_off(self.nodes.len().saturating_sub(count));
-        batch.reverse();
+        let batch = last(&mut self.nodes, count);
         self.expand(batch).await.map(Some)
     }
 
@@ -164,8 +164,9 @@ impl Reachable {
                 bytes = 0;
                 if self.nodes.len() + self.loose.len() > WIDE {
                     // First what is below these: a few nodes can have a million leaves.
-                    let later = batch.drain(..).rev();
-                    self.nodes.splice(0..0, later);
+                    let mut nodes: CidList = batch.drain(..).rev().collect();
+                    nodes.append(&self.nodes);
+                    self.nodes = nodes;
                 }
             }
         }
@@ -173,6 +174,11 @@ impl Reachable {
     }
 
     async fn decode(&mut self, nodes: Vec<(Cid, Bytes)>, bytes: usize, visits: &mut Vec<Visit>) -> Result<()> {
+        let links = match self.leaves {
+            // Older versions pinned dag-cbor by other rules: gc must keep the blocks below it.
+            Leaves::Assumed => lenient_links,
+            Leaves::Checked => links,
+        };
         let read = move || nodes.iter().map(|(cid, data)| (*cid, data.len(), links(cid, data))).collect::<Vec<_>>();
         let decoded = if bytes <= INLINE_DECODE_BYTES {
             read()
@@ -183,18 +189,24 @@ impl Reachable {
         for (cid, len, links) in decoded {
             let found = links.map(|links| {
                 // The first link is visited first.
-                links.into_iter().rev().for_each(|link| self.meet(link));
+                links.iter().rev().for_each(|link| self.meet(&link));
                 len as u64
             });
             visits.push(Visit { cid, found });
         }
-        if self.nodes.len() + self.loose.len() > MAX_WAITING {
+        if self.nodes.memory() + self.loose.memory() > MAX_WAITING_BYTES {
             return Err(Error::too_large(format!(
-                "the DAG is too wide and too deep at once: more than {MAX_WAITING} of its blocks wait to be visited"
+                "the DAG is too wide and too deep at once: the blocks that wait to be visited take more than the limit of \
+                 {MAX_WAITING_BYTES} bytes of memory"
             )));
         }
         Ok(())
     }
+}
+
+/// Takes the last CIDs of a list, at most `count`, the last one first.
+fn last(list: &mut CidList, count: usize) -> Vec<Cid> {
+    std::iter::from_fn(|| list.pop()).take(count).collect()
 }
 
 fn missing(cid: &Cid) -> Error {

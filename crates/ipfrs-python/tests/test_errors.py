@@ -166,6 +166,7 @@ BUILT_IN = {
     "unresolvable": LookupError,
     "gone": KeyError,
     "invalid_input": ValueError,
+    "invalid_content": ValueError,
     "too_large": ValueError,
     "unsupported": ValueError,
     "conflict": RuntimeError,

@@ -2,15 +2,18 @@
 
 use std::fmt;
 
+use ipfrs_core::limits::MAX_DAG_BLOCKS;
 use ipfrs_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// Accepted values of `streaming.chunk_size`: a page, to the largest block.
 const CHUNK_BYTES: std::ops::RangeInclusive<u32> = 4 * 1024..=2 * 1024 * 1024;
 
-/// Accepted values of `streaming.max_dag_depth`. Ordinary files have three levels; what is 1,024 deep costs a thousand
-/// round trips before its first byte.
-const DAG_LEVELS: std::ops::RangeInclusive<u32> = 8..=1_024;
+/// Accepted values of `streaming.max_dag_depth`. No DAG that is walked has more levels than blocks.
+const DAG_LEVELS: std::ops::RangeInclusive<u32> = 8..=MAX_DAG_BLOCKS as u32;
+
+/// Levels that are read by default: ordinary files have three, and lists of 100,000 nodes exist.
+const DEFAULT_DAG_LEVELS: u32 = 1024 * 1024;
 
 /// How far a reader works ahead of the connection that it feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -47,13 +50,14 @@ pub struct StreamingConfig {
     /// How far a reader works ahead of its connection: `"conservative"` (1 MiB), `"balanced"` (4 MiB) or
     /// `"aggressive"` (16 MiB).
     pub flow_control: FlowControl,
-    /// Most levels of a DAG that are read below its root, of a file, a CAR or a TAR archive: 8 to 1024.
+    /// Most levels of a DAG that are read below its root, of a file or a CAR, and most directories in each other in a TAR
+    /// archive: 8 to 16777216. A level to which the reader has to go back takes about 70 bytes of memory, at most 200.
     pub max_dag_depth: u32,
 }
 
 impl Default for StreamingConfig {
     fn default() -> Self {
-        Self { chunk_size: 1024 * 1024, flow_control: FlowControl::default(), max_dag_depth: 128 }
+        Self { chunk_size: 1024 * 1024, flow_control: FlowControl::default(), max_dag_depth: DEFAULT_DAG_LEVELS }
     }
 }
 
@@ -100,7 +104,7 @@ mod tests {
             }
         }
         StreamingConfig::default().validate().unwrap();
-        let error = StreamingConfig { max_dag_depth: 1_025, ..StreamingConfig::default() }.validate().unwrap_err();
-        assert_eq!(error.message(), "streaming.max_dag_depth = 1025: give 8 to 1024");
+        let error = StreamingConfig { max_dag_depth: 16_777_217, ..StreamingConfig::default() }.validate().unwrap_err();
+        assert_eq!(error.message(), "streaming.max_dag_depth = 16777217: give 8 to 16777216");
     }
 }

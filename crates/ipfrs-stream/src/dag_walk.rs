@@ -1,5 +1,6 @@
 //! The blocks of a DAG, or of a part of one, in the order of a CAR.
 
+mod frame;
 mod part;
 mod seen;
 
@@ -15,24 +16,15 @@ use ipfrs_core::{Block, Cid, Error, Result, identity_payload};
 use ipfrs_store::BlockStore;
 use tokio::task::coop::consume_budget;
 
+use frame::{Frame, Path};
 pub use part::Part;
 use part::{Below, Links, links_below};
 use seen::Seen;
 
 use crate::StreamingConfig;
 
-/// Most blocks that are asked of the store at once.
-const MAX_RUN_BLOCKS: usize = 256;
-
-/// Links that are looked at for those that are worth asking for together.
-const MAX_RUN_LINKS: usize = 1024;
-
 /// Most blocks that wait to be taken: what bounds a DAG of tiny blocks.
 const MAX_READY_BLOCKS: usize = 1024;
-
-/// Links of nodes above the current one that are remembered, about 20 MB. The links of further nodes are read again from
-/// their blocks when the walk comes back to them.
-const MAX_OPEN_LINKS: usize = 128 * 1024;
 
 /// Links that are one unit of a task's budget.
 const LINKS_PER_TURN: usize = 32;
@@ -52,7 +44,8 @@ const LINKS_PER_TURN: usize = 32;
 ///   read as its codec says, more than [`StreamingConfig::max_dag_depth`] nodes in a line, more than
 ///   [`MAX_DAG_BLOCKS`](ipfrs_core::limits::MAX_DAG_BLOCKS) blocks ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)).
 /// * Memory is bounded by the window, the [set](crate::Visited) of what was visited, which there is none of where blocks
-///   are repeated, and the links of the nodes on the way from the root.
+///   are repeated, and what the walk remembers of the nodes on the way from the root: 70 bytes of most of them, and
+///   nothing of a node whose last link is followed.
 pub struct DagWalk {
     /// `None` once the walk has come to its end.
     walk: Option<BoxStream<'static, Result<(Block, u32)>>>,
@@ -66,7 +59,7 @@ impl DagWalk {
     /// A walk over what is below each of `roots`, one after the other. Blocks come from `store`.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, roots: Vec<Cid>, config: &StreamingConfig) -> Self {
-        Self::over(store, Links { cids: roots, below: Below::Each(Part::All) }, false, config)
+        Self::over(store, Links { cids: roots.into_iter().collect(), below: Below::Each(Part::All) }, false, config)
     }
 
     /// A walk over the blocks of `path` without what is below them, then over `part` of the DAG that `target` is the root
@@ -86,8 +79,8 @@ impl DagWalk {
     }
 
     fn over(store: Arc<dyn BlockStore>, roots: Links, repeats: bool, config: &StreamingConfig) -> Self {
-        let path = vec![Frame::new(None, roots)];
-        let walk = Walk { store, config: config.clone(), seen: Seen::new(repeats), path, open_links: 0 };
+        let path = Path::new(Frame::of_roots(roots));
+        let walk = Walk { store, config: config.clone(), seen: Seen::new(repeats), path };
         let blocks =
             stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|block| (block, walk))) });
         let window_bytes = usize::try_from(config.flow_control.window_bytes()).unwrap_or(usize::MAX);
@@ -168,60 +161,24 @@ struct Walk {
     store: Arc<dyn BlockStore>,
     config: StreamingConfig,
     seen: Seen,
-    /// The nodes from the roots to where the walk is. The first stands for all roots.
-    path: Vec<Frame>,
-    /// Links that the frames of nodes remember.
-    open_links: usize,
-}
-
-/// A node whose links are being followed.
-struct Frame {
-    /// The node, and what of it is walked; `None` for the list of the roots.
-    node: Option<(Cid, Bytes, Part)>,
-    /// Empty where they were let go.
-    links: Vec<Cid>,
-    below: Below,
-    count: usize,
-    /// The first link that has not been followed.
-    next: usize,
-    run: Option<Run>,
-}
-
-/// Blocks that the store was asked for together: some of the links of a node, in order.
-struct Run {
-    asked: VecDeque<Cid>,
-    blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
+    path: Path,
 }
 
 impl Walk {
-    /// The next block, and how many links lead to it.
+    /// Returns the next block, and how many links lead to it.
     async fn next(&mut self) -> Result<Option<(Block, u32)>> {
-        while let Some(frame) = self.path.last_mut() {
-            if frame.next == frame.count {
-                self.open_links -= if frame.node.is_some() { frame.links.len() } else { 0 };
-                self.path.pop();
-                continue;
-            }
-            if let (true, Some((cid, data, part))) = (frame.links.is_empty(), &frame.node) {
-                frame.links = links_below(*cid, data.clone(), *part).await?.cids;
-                self.open_links += frame.links.len();
-            }
-            let Some(cid) = frame.links.get(frame.next).copied() else {
-                return Err(Error::internal("a node has fewer links than it had before"));
-            };
-            let part = frame.below.part(frame.next, frame.count);
-            frame.next += 1;
+        while let Some(frame) = self.path.current(&self.store).await? {
+            let (cid, part) = frame.take()?;
+            let depth = frame.depth;
             if frame.next % LINKS_PER_TURN == 0 {
                 consume_budget().await;
             }
             if let Some(payload) = identity_payload(&cid) {
-                self.open(cid, Bytes::copy_from_slice(payload), part).await?;
+                self.open(cid, Bytes::copy_from_slice(payload), part, depth).await?;
             } else if !self.seen.is_done(&cid, part) {
                 let data = frame.fetch(&cid, &self.store, &self.seen).await?;
-                // The first frame is that of the roots.
-                let depth = u32::try_from(self.path.len() - 1).unwrap_or(u32::MAX);
                 let is_new = self.seen.insert(&cid, part)?;
-                self.open(cid, data.clone(), part).await?;
+                self.open(cid, data.clone(), part, depth).await?;
                 if is_new {
                     return Ok(Some((Block::trusted(cid, data), depth)));
                 }
@@ -230,72 +187,16 @@ impl Walk {
         Ok(None)
     }
 
-    /// Goes down to a block, if it has links within `part` of it.
-    async fn open(&mut self, cid: Cid, data: Bytes, part: Part) -> Result<()> {
-        let links = links_below(cid, data.clone(), part).await?;
-        let count = links.cids.len();
-        if count == 0 {
+    /// Goes down to a block that `depth` links lead to, if it has links within `part` of it.
+    async fn open(&mut self, cid: Cid, data: Bytes, part: Part, depth: u32) -> Result<()> {
+        let links = links_below(cid, data, part).await?;
+        if links.cids.is_empty() {
             return Ok(());
         }
-        if self.path.len() > self.config.max_dag_depth as usize {
+        if depth >= self.config.max_dag_depth {
             return Err(self.config.too_deep("the DAG", &format_args!("block {cid}")));
         }
-        for frame in self.path.iter_mut().filter(|frame| frame.node.is_some()) {
-            if self.open_links + count <= MAX_OPEN_LINKS {
-                break;
-            }
-            self.open_links -= frame.links.len();
-            (frame.links, frame.run) = (Vec::new(), None);
-        }
-        self.open_links += count;
-        self.path.push(Frame::new(Some((cid, data, part)), links));
+        self.path.push(Frame::new(cid, part, links, depth + 1));
         Ok(())
-    }
-}
-
-impl Frame {
-    fn new(node: Option<(Cid, Bytes, Part)>, links: Links) -> Self {
-        let Links { cids, below } = links;
-        Self { node, count: cids.len(), links: cids, below, next: 0, run: None }
-    }
-
-    /// The block of the link before `next`.
-    async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, seen: &Seen) -> Result<Bytes> {
-        let missing = || Error::internal("the store left out a block that it was asked for");
-        loop {
-            let Some(run) = self.run.as_mut().filter(|run| !run.asked.is_empty()) else {
-                self.run = Some(self.plan(store, seen));
-                continue;
-            };
-            // What comes before was met further down since it was asked for.
-            let is_wanted = run.asked.pop_front().is_some_and(|asked| asked == *cid);
-            let item = run.blocks.next().await.ok_or_else(missing)?;
-            if !is_wanted {
-                continue;
-            }
-            let (_, data) = item?;
-            return data.ok_or_else(|| {
-                let from = self.node.as_ref().map(|(node, ..)| format!(", which {node} links to,")).unwrap_or_default();
-                Error::no_block(cid, format!("block {cid}{from} is not in this store"))
-            });
-        }
-    }
-
-    /// Asks for the link before `next` and those after it that have not been met.
-    fn plan(&self, store: &Arc<dyn BlockStore>, seen: &Seen) -> Run {
-        let ahead = self.links.iter().enumerate().skip(self.next - 1).take(MAX_RUN_LINKS);
-        let is_done = |index, cid| seen.is_done(cid, self.below.part(index, self.count));
-        let mut asked = VecDeque::new();
-        let wanted = ahead.filter(|(index, cid)| identity_payload(cid).is_none() && !is_done(*index, cid));
-        for (_, cid) in wanted {
-            if asked.len() == MAX_RUN_BLOCKS {
-                break;
-            }
-            // Files of zeros are nodes that link to one block again and again.
-            if seen.repeats() || asked.back() != Some(cid) {
-                asked.push_back(*cid);
-            }
-        }
-        Run { blocks: store.get_many(asked.iter().copied().collect()), asked }
     }
 }

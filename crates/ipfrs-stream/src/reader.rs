@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, Stream, StreamExt};
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{FileNode, Node, decode_async};
 use tokio::task::coop::poll_proceed;
@@ -34,7 +34,7 @@ const MAX_READY_PIECES: usize = 256;
 ///   however many nodes lie above the next byte.
 /// * The stream yields exactly the span's bytes, or else an error as its last item: a block that is missing
 ///   ([`ErrorKind::NotFound`](ipfrs_core::ErrorKind)), that holds more or fewer bytes than its parent says
-///   ([`ErrorKind::Corrupt`](ipfrs_core::ErrorKind)), or a DAG over the limits
+///   ([`ErrorKind::InvalidContent`](ipfrs_core::ErrorKind)), or a DAG over the limits
 ///   ([`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)). No byte beyond what was promised is ever yielded.
 pub struct DagReader {
     store: Arc<dyn BlockStore>,
@@ -237,7 +237,10 @@ impl DagReader {
 /// What a block is, where it is there.
 async fn decoded(cid: Cid, block: Option<Bytes>) -> Result<Option<Node>> {
     match block {
-        Some(block) => decode_async(cid, block).await.map(Some),
+        Some(block) => decode_async(cid, block).await.map(Some).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => Error::invalid_content(format!("part of a file is not UnixFS: {error}")),
+            _ => error,
+        }),
         None => Ok(None),
     }
 }

@@ -110,7 +110,7 @@ impl Walk {
     pub(crate) fn refusal(&self, is_there: bool) -> Error {
         let (Some(cid), Some(frame)) = (self.expected(), self.frames.last()) else { return not_asked_for() };
         if is_there {
-            return Error::corrupt(format!("block {cid} is part of a file, but is not a file node"));
+            return Error::invalid_content(format!("block {cid} is part of a file, but is not a file node"));
         }
         Error::no_block(cid, format!("block {cid} is not in this store (byte {} of the file)", frame.offset))
     }
@@ -123,7 +123,9 @@ impl Walk {
         let (cid, size, offset, depth) = (child.cid, child.size, frame.offset, frame.depth);
         if node.size != size {
             let found = node.size;
-            return Err(Error::corrupt(format!("block {cid} holds {found} file bytes where its parent says {size}")));
+            return Err(Error::invalid_content(format!(
+                "block {cid} holds {found} file bytes where its parent says {size}"
+            )));
         }
         frame.pending += 1;
         frame.offset += size;
@@ -146,7 +148,10 @@ impl Walk {
         let found = node.children.last().map_or(inline, |last| last.end);
         if found != node.size {
             let said = node.size;
-            return Err(Error::corrupt(format!("{name} says it has {said} bytes, but its parts have {found}")));
+            return Err(Error::invalid_content(format!("{name} says it has {said} bytes, but its parts have {found}")));
+        }
+        if !node.children.is_empty() {
+            self.forget_accepted();
         }
         let inline_end = offset + inline;
         let data = match self.span.overlap(offset, inline_end) {
@@ -173,6 +178,23 @@ impl Walk {
             self.frames.push(Frame { children, next: 0, pending: 0, offset, depth: depth + 1 });
         }
         Ok(data)
+    }
+
+    /// Lets go of what was accepted of the innermost node before the walk goes further down: a chain of nodes, each of
+    /// which ends in the next one, takes no memory.
+    fn forget_accepted(&mut self) {
+        let Some(frame) = self.frames.last_mut() else { return };
+        let accepted = frame.pending;
+        if accepted == frame.children.len() {
+            self.open_links -= accepted;
+            self.frames.pop();
+        } else if 2 * accepted >= frame.children.len() {
+            self.open_links -= accepted;
+            frame.children.drain(..accepted);
+            frame.children.shrink_to_fit();
+            frame.next -= accepted;
+            frame.pending = 0;
+        }
     }
 
     fn check_limits(&self, name: &dyn fmt::Display, depth: usize, open_links: usize) -> Result<()> {

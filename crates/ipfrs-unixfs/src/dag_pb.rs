@@ -11,7 +11,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use ipfrs_core::limits::MAX_BLOCK_LINKS;
-use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
+use ipfrs_core::{Cid, CidList, Error, Result, cid_from_bytes};
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint};
 
 const NODE_DATA: u32 = 1;
@@ -53,9 +53,14 @@ pub fn decode(block: &Bytes) -> Result<PbNode> {
     Ok(PbNode { links: parts.links()?, data: parts.data.map(|data| block.slice_ref(data)) })
 }
 
-/// What a node links to, in the order of the block. Errors are those of [`decode`].
-pub(crate) fn decode_cids(block: &[u8]) -> Result<Vec<Cid>> {
-    RawNode::read(block)?.cids().collect()
+/// Returns what a node of any number of links links to, in the order of the block. Errors are those of [`decode`].
+pub(crate) fn decode_cids(block: &[u8]) -> Result<CidList> {
+    let mut cids = CidList::default();
+    read_node(block, |link| {
+        cids.push(&cid_from_bytes(read_link(link)?.cid)?);
+        Ok(())
+    })?;
+    Ok(cids)
 }
 
 /// A node whose links have been found, and not looked at: what is in its data says what is wanted of them.
@@ -69,7 +74,13 @@ impl<'a> RawNode<'a> {
     /// Finds data and links. Errors are those of [`decode`], but for those about what is in a link.
     pub(crate) fn read(block: &'a [u8]) -> Result<Self> {
         let mut links = Vec::new();
-        let data = read_node(block, &mut links)?;
+        let data = read_node(block, |link| {
+            if links.len() == MAX_BLOCK_LINKS {
+                return Err(too_many_links());
+            }
+            links.push(link);
+            Ok(())
+        })?;
         Ok(Self { links, data })
     }
 
@@ -100,11 +111,11 @@ struct LinkFields<'a> {
     tsize: u64,
 }
 
-/// Reads a node; puts what is in its links into `links` and returns its data.
-fn read_node<'a>(block: &'a [u8], links: &mut Vec<&'a [u8]>) -> Result<Option<&'a [u8]>> {
+/// Reads a node; gives what is in its links to `on_link` and returns its data.
+fn read_node<'a>(block: &'a [u8], mut on_link: impl FnMut(&'a [u8]) -> Result<()>) -> Result<Option<&'a [u8]>> {
     let mut rest = block;
     let mut data = None;
-    let mut links_ended = false;
+    let (mut has_links, mut links_ended) = (false, false);
     while rest.has_remaining() {
         let (field, wire_type) = read_key(&mut rest)?;
         if wire_type != WireType::LengthDelimited {
@@ -115,11 +126,13 @@ fn read_node<'a>(block: &'a [u8], links: &mut Vec<&'a [u8]>) -> Result<Option<&'
             NODE_DATA if data.is_some() => return Err(Error::invalid("dag-pb node has two Data fields")),
             NODE_DATA => {
                 data = Some(bytes);
-                links_ended = !links.is_empty();
+                links_ended = has_links;
             }
             NODE_LINKS if links_ended => return Err(Error::invalid("dag-pb node has its links in two places")),
-            NODE_LINKS if links.len() == MAX_BLOCK_LINKS => return Err(too_many_links()),
-            NODE_LINKS => links.push(bytes),
+            NODE_LINKS => {
+                has_links = true;
+                on_link(bytes)?;
+            }
             other => return Err(Error::invalid(format!("dag-pb node has an unknown field {other}"))),
         }
     }
@@ -241,6 +254,6 @@ fn len_delimited(len: usize) -> usize {
 }
 
 /// The error of a block with too many links.
-pub(crate) fn too_many_links() -> Error {
+fn too_many_links() -> Error {
     Error::too_large(format!("it has more than {MAX_BLOCK_LINKS} links, the most that a block may have"))
 }

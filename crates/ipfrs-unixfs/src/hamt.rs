@@ -133,7 +133,7 @@ impl HashBits {
     /// The next `count` bits, 1 to 10 of them.
     pub(crate) fn next(&mut self, count: u32) -> Result<u32> {
         if self.consumed + count > u64::BITS {
-            return Err(Error::invalid("sharded directory is deeper than the hash of a name is long"));
+            return Err(Error::invalid_content("sharded directory is deeper than the hash of a name is long"));
         }
         let bits = (self.hash << self.consumed) >> (u64::BITS - count);
         self.consumed += count;

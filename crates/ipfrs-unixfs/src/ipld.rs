@@ -1,28 +1,53 @@
 //! What IPLD blocks link to, and where paths lead in them.
 
+mod canonical;
 mod cbor;
 mod json;
 
 use bytes::Bytes;
-use ipfrs_core::limits::{MAX_BLOCK_LINKS, MAX_BLOCK_NESTING};
-use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_core::limits::MAX_BLOCK_NESTING;
+use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 
 use crate::dag_pb;
 
-/// What a block links to, in the order of the block, once for each time that it is linked to. Blocks of dag-pb, dag-cbor
-/// and dag-json have links; those of raw and all other codecs have none.
+pub use canonical::canonical_cbor;
+
+/// Rules for blocks that are readable but not canonical.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strictness {
+    /// The rules of Kubo.
+    AsKubo,
+    /// Every form with one meaning is read.
+    Lenient,
+}
+
+/// Returns what a block links to, in the order of the block, once for each time that it is linked to. Blocks of dag-pb,
+/// dag-cbor and dag-json have links; those of raw and all other codecs have none.
 ///
 /// It takes milliseconds for a large block: tasks of a Tokio runtime ask for it on a thread that may be busy.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] names the block and says what is malformed; [`ErrorKind::TooLarge`] for more than
-/// [`MAX_BLOCK_LINKS`] links or lists and maps more than [`MAX_BLOCK_NESTING`] deep.
-pub fn links(cid: &Cid, data: &Bytes) -> Result<Vec<Cid>> {
+/// [`ErrorKind::InvalidContent`] names the block and says what is malformed; [`ErrorKind::TooLarge`] for dag-json with
+/// lists and maps more than [`MAX_BLOCK_NESTING`] deep.
+pub fn links(cid: &Cid, data: &Bytes) -> Result<CidList> {
+    links_of(cid, data, Strictness::AsKubo)
+}
+
+/// As [`links`], and of dag-cbor that is not canonical as well: what keeps blocks must not lose those that were taken in
+/// by other rules.
+///
+/// # Errors
+/// As [`links`].
+pub fn lenient_links(cid: &Cid, data: &Bytes) -> Result<CidList> {
+    links_of(cid, data, Strictness::Lenient)
+}
+
+fn links_of(cid: &Cid, data: &Bytes, strictness: Strictness) -> Result<CidList> {
     let links = match cid.codec() {
         codec::DAG_PB => dag_pb::decode_cids(data),
-        codec::DAG_CBOR => cbor::links(data),
+        codec::DAG_CBOR => cbor::links(data, strictness),
         codec::DAG_JSON => json::links(data),
-        _ => return Ok(Vec::new()),
+        _ => return Ok(CidList::default()),
     };
     links.map_err(|error| named(cid, &error))
 }
@@ -31,7 +56,7 @@ pub fn links(cid: &Cid, data: &Bytes) -> Result<Vec<Cid>> {
 pub(crate) fn named(cid: &Cid, error: &Error) -> Error {
     let name = codec::name(cid.codec()).unwrap_or("IPLD");
     match error.kind() {
-        ErrorKind::InvalidInput => Error::invalid(format!("block {cid} is not valid {name}: {error}")),
+        ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid} is not valid {name}: {error}")),
         kind => Error::new(kind, format!("block {cid}: {error}")),
     }
 }
@@ -68,15 +93,6 @@ pub(crate) fn follow(cid: &Cid, data: &[u8], segments: &[String]) -> Result<Step
 /// The index that a segment is: decimal digits.
 fn list_index(segment: &str) -> Option<u64> {
     if segment.bytes().all(|byte| byte.is_ascii_digit()) { segment.parse().ok() } else { None }
-}
-
-/// Adds a link, if there may be one more.
-pub(crate) fn push_link(links: &mut Vec<Cid>, cid: Cid) -> Result<()> {
-    if links.len() >= MAX_BLOCK_LINKS {
-        return Err(dag_pb::too_many_links());
-    }
-    links.push(cid);
-    Ok(())
 }
 
 /// Refuses lists and maps that `depth` others are around, when these are too many.

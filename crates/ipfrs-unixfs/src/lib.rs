@@ -21,7 +21,7 @@ pub use hamt::{HamtShard, Slot};
 pub use import::{
     Chunker, DirectoryBuilder, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile, entry_hash,
 };
-pub use ipld::links;
+pub use ipld::{canonical_cbor, lenient_links, links};
 pub use list::{Place, entries, page};
 pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};
-pub use resolve::{Resolved, leads_nowhere, resolve};
+pub use resolve::{Resolved, leads_nowhere, resolve, roots_before};

@@ -18,8 +18,8 @@ use crate::resolve::load_shard;
 /// node is read where it is.
 ///
 /// Memory is bounded by the shards from the root to the one that is being read (at most 21 of at most 1,024 links). The
-/// stream ends after its first error: [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when `node` is no directory or
-/// a shard is not valid, and whatever `source` gives.
+/// stream ends after its first error: [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when `node` is no directory,
+/// [`ErrorKind::InvalidContent`](ipfrs_core::ErrorKind) when a shard is not valid, and whatever `source` gives.
 ///
 /// A few blocks can make a directory of more entries than anybody can count, by naming the same shard again and again.
 /// Hence the work is done as entries are taken: at most the shards of one path for an entry, because a shard without
@@ -213,11 +213,11 @@ impl Walk {
             consume_budget().await;
         }
         if links == 0 {
-            return Err(Error::invalid(format!("directory shard {cid} is empty, which only a root may be")));
+            return Err(Error::invalid_content(format!("directory shard {cid} is empty, which only a root may be")));
         }
         let hash_bits = above + shard.fanout().trailing_zeros();
         if hash_bits > u64::BITS {
-            return Err(Error::invalid(format!(
+            return Err(Error::invalid_content(format!(
                 "directory shard {cid} lies deeper than the 64 bits of a name's hash lead"
             )));
         }

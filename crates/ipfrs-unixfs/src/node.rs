@@ -87,7 +87,7 @@ impl Node {
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] for codecs other than raw and dag-pb, and for the UnixFS type Metadata;
-/// [`ErrorKind::InvalidInput`] names the block and says what makes it invalid.
+/// [`ErrorKind::InvalidContent`] names the block and says what makes it invalid.
 pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
     match cid.codec() {
         codec::RAW => Ok(Node::File(FileNode {
@@ -97,7 +97,7 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
             attributes: Attributes::default(),
         })),
         codec::DAG_PB => decode_dag_pb(data).map_err(|error| match error.kind() {
-            ErrorKind::InvalidInput => Error::invalid(format!("block {cid} is not valid UnixFS: {error}")),
+            ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid} is not valid UnixFS: {error}")),
             kind => Error::new(kind, format!("block {cid}: {error}")),
         }),
         other => {
@@ -171,7 +171,7 @@ fn dag_pb_content_len(mut rest: &[u8]) -> Option<usize> {
 
 fn decode_dag_pb(block: &Bytes) -> Result<Node> {
     let node = RawNode::read(block)?;
-    let data = node.data.ok_or_else(|| Error::invalid("dag-pb node without data"))?;
+    let data = node.data.ok_or_else(|| Error::unsupported("dag-pb node without data, which is not UnixFS"))?;
     let data = Data::read(block.slice_ref(data))?;
     match data.data_type()? {
         DataType::File | DataType::Raw => Ok(Node::File(decode_file(&node, &data)?)),

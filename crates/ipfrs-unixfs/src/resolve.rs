@@ -30,7 +30,10 @@ pub struct Resolved {
 
 /// The cause of an error about a path that leads nowhere, although all blocks on its way are there: see [`leads_nowhere`].
 #[derive(Debug)]
-struct NoSuchLink;
+struct NoSuchLink {
+    /// The root and each block that the path led to before.
+    roots: Vec<Cid>,
+}
 
 impl fmt::Display for NoSuchLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,7 +47,13 @@ impl std::error::Error for NoSuchLink {}
 /// whether it does.
 #[must_use]
 pub fn leads_nowhere(error: &Error) -> bool {
-    error.source().is_some_and(|cause| cause.is::<NoSuchLink>())
+    roots_before(error).is_some()
+}
+
+/// Returns the content IDs of the root and of each block that a path led to before it [led nowhere](leads_nowhere).
+#[must_use]
+pub fn roots_before(error: &Error) -> Option<&[Cid]> {
+    error.source()?.downcast_ref().map(|NoSuchLink { roots }| roots.as_slice())
 }
 
 /// Follows `segments`, names without slashes, from `root`: through the entries of directories, the named links of dag-pb
@@ -66,8 +75,10 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
     let mut roots = vec![cid];
     let mut rest = segments;
     while let Some(segment) = rest.first() {
-        let missing =
-            |segment| Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(NoSuchLink);
+        let missing = |segment, roots: &[Cid]| {
+            let cause = NoSuchLink { roots: roots.to_vec() };
+            Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(cause)
+        };
         if matches!(cid.codec(), codec::DAG_CBOR | codec::DAG_JSON) {
             match follow_async(cid, data, rest.to_vec()).await? {
                 (Step::Link { cid: next, used }, _) => (cid, rest) = (next, &rest[used..]),
@@ -75,11 +86,11 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
                     data = block;
                     break;
                 }
-                (Step::Missing(at), _) => return Err(missing(&rest[at])),
+                (Step::Missing(at), _) => return Err(missing(&rest[at], &roots)),
             }
         } else {
             let found = lookup(source, cid, data, segment).await?;
-            (cid, rest) = (found.ok_or_else(|| missing(segment))?, &rest[1..]);
+            (cid, rest) = (found.ok_or_else(|| missing(segment, &roots))?, &rest[1..]);
         }
         data = load(source, &cid).await?;
         roots.push(cid);
@@ -133,8 +144,11 @@ async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &str) 
 
 /// A shard that another shard links to.
 pub(crate) async fn load_shard(source: &dyn BlockSource, cid: &Cid) -> Result<HamtShard> {
-    match decode_async(*cid, load(source, cid).await?).await? {
-        Node::HamtShard(shard) => Ok(shard),
-        _ => Err(Error::invalid(format!("block {cid} is linked as a directory shard but is none"))),
+    match decode_async(*cid, load(source, cid).await?).await {
+        Ok(Node::HamtShard(shard)) => Ok(shard),
+        Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
+        Ok(_) | Err(_) => {
+            Err(Error::invalid_content(format!("block {cid} is linked as a directory shard but is none")))
+        }
     }
 }

@@ -24,7 +24,7 @@ fn header_of(root: &Cid) -> Vec<u8> {
 }
 
 /// A CAR of version 1 with one root.
-fn car_of(root: &str, blocks: &[(&str, &[u8])]) -> Vec<u8> {
+pub(crate) fn car_of(root: &str, blocks: &[(&str, &[u8])]) -> Vec<u8> {
     let rootless = car::write(blocks);
     [&header_of(&parse_cid(root).unwrap())[..], &rootless[car::write(&[]).len()..]].concat()
 }

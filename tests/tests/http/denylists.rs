@@ -373,3 +373,45 @@ async fn a_list_that_is_missing_or_broken_keeps_a_gateway_from_starting() {
         assert!(error.message().contains(name) && error.message().contains(expected), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn head_of_file_with_blocked_beginning_has_the_status_of_get() {
+    let (_repo, cids) = repo(async |gateway| {
+        let bytes = content::bytes(3 * 262_144);
+        let file = gateway.add("cid-version=1", bytes.clone()).await;
+        let leaves = [0..262_144, 2 * 262_144..3 * 262_144].map(|range| bytes.slice(range));
+        let [first, last] = leaves.map(|leaf| gateway.add("cid-version=1", leaf));
+        vec![file, first.await, last.await]
+    })
+    .await;
+    let [file, first, last] = cids.as_slice() else { panic!() };
+    for (blocked, whole, end) in [(first, 410, 200), (last, 200, 410)] {
+        let (copy, _) = repo(async |gateway| {
+            gateway.add("cid-version=1", content::bytes(3 * 262_144)).await;
+            Vec::new()
+        })
+        .await;
+        let gateway = start(copy, &[&format!("/ipfs/{blocked}\n")], |_| {}).await;
+        let path = format!("/ipfs/{file}");
+        let named = format!("{path}?filename=video.mp4");
+        let download = format!("/v1/stream/download/{file}");
+        for (path, range, status) in [
+            (&path, "", whole),
+            (&named, "", whole),
+            (&format!("{path}?format=tar"), "", whole),
+            (&download, "", whole),
+            (&format!("{download}?offset=600000"), "", end),
+            (&path, "bytes=600000-600009", end),
+            (&path, "bytes=600000-600009,700000-700009", end),
+            (&path, "bytes=300000-300009", 200),
+        ] {
+            for method in [Method::GET, Method::HEAD] {
+                let request = gateway.request(method.clone(), path);
+                let request = if range.is_empty() { request } else { request.header("range", range) };
+                let found = request.send().await.unwrap().status().as_u16();
+                let expected = if range.is_empty() || status == 410 { status } else { 206 };
+                assert_eq!(found, expected, "{method} {path} {range} without {blocked}");
+            }
+        }
+    }
+}

@@ -281,7 +281,6 @@ async fn what_cannot_be_had_has_the_same_status_at_every_place() {
             ("/missing", vec![], 404),
             ("/text.txt/below", vec![], 404),
             ("/missing?format=raw", vec![], 404),
-            ("/missing?format=car", vec![], 404),
             ("/missing?format=tar", vec![], 404),
             ("/missing", vec![("cache-control", "only-if-cached")], 412),
             ("/missing", vec![("if-none-match", "*")], 404),

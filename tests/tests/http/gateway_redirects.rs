@@ -198,7 +198,7 @@ async fn what_the_site_has_is_served_whatever_its_rules_say() {
         assert!(response.text().await.unwrap().contains("no link named"), "{path}");
     }
     // Where the formats are those of blocks and archives, a path that is not there is not found.
-    for query in ["format=raw", "format=car", "format=tar", "format=dag-json"] {
+    for query in ["format=raw", "format=tar", "format=dag-json"] {
         assert_eq!(get(&gateway, &host, &format!("/one?{query}")).await.status(), 404, "{query}");
     }
     let raw = ask(&gateway, Method::GET, &host, "/one", &[("accept", "application/vnd.ipld.raw")]).await;

@@ -181,7 +181,7 @@ const TOO_DEEP: usize = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn files_and_trees_of_too_many_levels_are_refused() {
-    let gateway = TestGateway::start().await;
+    let gateway = TestGateway::start_with(|config| config.streaming.max_dag_depth = 128).await;
     let mut dag = Dag::default();
     let leaf = dag.put(codec::RAW, b"leaf".to_vec());
     let (mut bare, mut with_bytes, mut tree) = (leaf, (leaf, 4), leaf);
@@ -213,8 +213,13 @@ async fn files_and_trees_of_too_many_levels_are_refused() {
         assert!(gateway.metric(struck).await >= before + requests.len() as u64);
     }
     for root in [bare, with_bytes.0, tree] {
-        let (answer, read) = cost(&gateway, &get(format!("{root}?format=car"))).await;
-        assert!(!answer.is_complete && read <= 131, "{read} blocks");
+        let before = gateway.metric(struck).await;
+        for method in ["GET", "HEAD"] {
+            let request = format!("{method} /ipfs/{root}?format=car HTTP/1.1");
+            let (answer, read) = cost(&gateway, &request).await;
+            assert!(answer.status == 413 && read <= 131, "{request}: {} {read} blocks", answer.status);
+        }
+        assert_eq!(gateway.metric(struck).await, before + 2);
         let (answer, read) = cost(&gateway, &post(format!("dag/export?arg={root}"))).await;
         assert!(answer.status == 500 && answer.text().contains("deeper than the limit of 128"), "{}", answer.text());
         assert!(read <= 131, "{read} blocks");
@@ -266,17 +271,36 @@ async fn sizes_that_lie_are_no_answer_that_looks_whole() {
         cases.into_iter().map(|(why, data, links)| (why, dag.node((0..links).map(|_| ("", leaf)), &data))).collect();
     dag.import(&gateway).await;
     for (why, cid) in cases {
-        for request in [
+        // A wrong leaf shows where the leaf is read.
+        let is_in_root = !why.contains("where its parent says");
+        let mut requests = vec![
             get(cid),
             format!("{}\r\nRange: bytes=0-0", get(cid)),
             get(format!("{cid}/")),
+            get(format!("{cid}?format=tar")),
             format!("GET /v1/stream/download/{cid} HTTP/1.1"),
             post(format!("cat?arg={cid}")),
             post(format!("get?arg={cid}")),
-        ] {
-            let (answer, read) = cost(&gateway, &request).await;
-            assert!(answer.status >= 400 && answer.text().contains(why), "{why} {request}: {}", answer.text());
+        ];
+        if is_in_root {
+            requests.extend([
+                get(format!("{cid}/name")),
+                format!("GET /v1/tensor/{cid} HTTP/1.1"),
+                post(format!("ls?arg={cid}")),
+                post(format!("files/stat?arg=/ipfs/{cid}")),
+            ]);
+        }
+        for request in &requests {
+            let (answer, read) = cost(&gateway, request).await;
+            let is_rpc = request.starts_with("POST");
+            assert_eq!(answer.status, if is_rpc { 500 } else { 422 }, "{why} {request}: {}", answer.text());
+            assert!(answer.text().contains(why), "{why} {request}: {}", answer.text());
+            assert!(!is_rpc || answer.text().contains("invalid_content"), "{request}: {}", answer.text());
             assert!(read <= 4, "{why} {request}: {read} blocks");
+        }
+        for path in [format!("/ipfs/{cid}"), format!("/ipfs/{cid}?format=tar"), format!("/v1/stream/download/{cid}")] {
+            let head = gateway.request(Method::HEAD, &path).send().await.unwrap();
+            assert!(!is_in_root || head.status() == 422, "{why} HEAD {path}: {}", head.status());
         }
         // Who verifies gets the blocks as they are.
         for request in [get(format!("{cid}?format=raw")), get(format!("{cid}?format=car"))] {
@@ -320,18 +344,24 @@ async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_t
     let deep_json = [vec![b'['; 1_000_000], vec![b']'; 1_000_000]].concat();
     let too_deep = "are more than 127 deep, the most that a block may have";
     let cases = [
-        (codec::DAG_CBOR, nested(128), too_deep),
-        (codec::DAG_CBOR, nested(1_000_000), too_deep),
         (codec::DAG_CBOR, b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), "it ends before its last item does"),
         (codec::DAG_CBOR, b"\xbb\x7f\xff\xff\xff\xff\xff\xff\xff\x61a\x00".to_vec(), "it ends before"),
         (codec::DAG_CBOR, b"\x7b\xff\xff\xff\xff\xff\xff\xff\xff".to_vec(), "it ends before"),
         (codec::DAG_JSON, deep_json, too_deep),
-        (codec::DAG_PB, crafted::node((0..70_000).map(|_| ("", empty)), b""), "more than 65536 links"),
         (codec::DAG_PB, b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f".to_vec(), "runs over the end"),
         (codec::DAG_PB, b"\x0a\x00\x0a\x00".to_vec(), "two Data fields"),
     ]
     .map(|(codec, data, why)| (dag.put(codec, data), why));
     let deepest = dag.put(codec::DAG_CBOR, nested(127));
+    // A walk converts nothing, and reads blocks of any depth and width.
+    let link = [&[0xd8, 42, 0x45, 0][..], &empty.to_bytes()].concat();
+    let wide = [&[0x9a, 0, 1, 0, 1][..], &link.repeat(65_537)].concat();
+    let walked = [
+        dag.put(codec::DAG_CBOR, nested(128)),
+        dag.put(codec::DAG_CBOR, nested(1_000_000)),
+        dag.put(codec::DAG_CBOR, wide),
+        dag.put(codec::DAG_PB, crafted::node((0..70_000).map(|_| ("", empty)), b"")),
+    ];
     dag.import(&gateway).await;
     for (cid, why) in cases {
         for command in ["dag/export?", "dag/stat?progress=false&", "pin/add?", "ls?"] {
@@ -349,6 +379,17 @@ async fn blocks_that_nest_link_or_claim_too_much_are_refused_by_whatever_reads_t
         }
         let (answer, _) = cost(&gateway, &get(format!("{cid}?format=raw"))).await;
         assert!(answer.status == 200 && answer.is_complete);
+    }
+    for cid in walked {
+        let export = get(format!("{cid}?format=car"));
+        for request in ["dag/export?", "dag/stat?progress=false&", "pin/add?"].map(|it| post(format!("{it}arg={cid}")))
+        {
+            let (answer, _) = cost(&gateway, &request).await;
+            assert!(answer.status == 200 && answer.is_complete, "{request}: {}", answer.text());
+        }
+        assert!(cost(&gateway, &export).await.0.is_complete, "{export}");
+        let (answer, _) = cost(&gateway, &get(format!("{cid}/x/0/0?format=car"))).await;
+        assert!(answer.status == 200 || answer.status == 413, "{cid}: {}", answer.status);
     }
     for command in ["dag/export?", "dag/get?", "dag/stat?progress=false&", "pin/add?"] {
         let (answer, _) = cost(&gateway, &post(format!("{command}arg={deepest}"))).await;

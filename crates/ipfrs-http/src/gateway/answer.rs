@@ -27,12 +27,17 @@ pub(super) struct Answer {
 impl Answer {
     /// The headers that every answer about content has.
     pub(super) fn new(state: &AppState, request: &GatewayRequest<'_>, object: &Object, etag: String) -> Self {
+        Self::with_roots(state, request, &object.facts.roots, etag)
+    }
+
+    /// Gathers the same headers for the content IDs of the blocks that a path leads to.
+    pub(super) fn with_roots(state: &AppState, request: &GatewayRequest<'_>, roots: &str, etag: String) -> Self {
         let mut headers = HeaderMap::with_capacity(13);
         headers.insert(ETAG, header_text(&etag));
         request.freshness.tell(state, &mut headers);
         headers.insert(VARY, HeaderValue::from_static("Accept"));
         request.address.tell(&mut headers);
-        headers.insert(X_IPFS_ROOTS, header_text(&object.facts.roots));
+        headers.insert(X_IPFS_ROOTS, header_text(roots));
         Self { headers, etag, is_head: request.is_head, max_ranges: state.config.max_ranges }
     }
 

@@ -10,12 +10,12 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::hash::sha2_256;
-use ipfrs_core::{Error, Result};
-use ipfrs_node::{CarScope, EntityBytes, Object, PathCar};
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_node::{CarScope, EntityBytes, PathCar};
 
 use super::request::GatewayRequest;
 use super::{Answer, disposition};
-use crate::body::{Chunked, gathered, header_text, unknown_length};
+use crate::body::{Chunked, begun_within_limits, gathered, header_text, unknown_length};
 use crate::router::AppState;
 
 /// The media type of CARs.
@@ -42,15 +42,17 @@ struct Parameters {
     dups: Option<String>,
 }
 
-/// What the path leads to and the blocks on the way, as a CAR of version 1 in the order `dfs`.
+/// Returns what the path leads to and the blocks on the way as a CAR of version 1 in the order `dfs`. A path that leads
+/// nowhere is 200 as well, with the blocks that prove it: clients verify these, and cannot verify a 404.
 pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, headers: &HeaderMap) -> Result<Response> {
     let wanted = CarRequest::parse(request.query, headers)?;
-    let PathCar { object, car } = state.node.export_path(request.path.clone(), wanted.scope, wanted.repeats).await?;
+    let PathCar { cid, roots, car } =
+        state.node.export_path(request.path.clone(), wanted.scope, wanted.repeats).await?;
     let dups = if wanted.repeats { 'y' } else { 'n' };
-    let mut answer = Answer::new(state, request, &object, etag(request, &object, wanted.scope, dups));
+    let mut answer = Answer::with_roots(state, request, &roots, etag(request, &cid, wanted.scope, dups));
     answer.set(CONTENT_TYPE, header_text(&format!("{MEDIA_TYPE}; version=1; order=dfs; dups={dups}")));
     answer.set(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    let name = request.filename.clone().unwrap_or_else(|| format!("{}.car", object.cid));
+    let name = request.filename.clone().unwrap_or_else(|| format!("{cid}.car"));
     answer.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
     if request.is_negotiated || wanted.is_negotiated {
         answer.set(CONTENT_LOCATION, header_text(&location(request, dups)));
@@ -59,16 +61,18 @@ pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, head
         return Ok(settled);
     }
     answer.set(ACCEPT_RANGES, HeaderValue::from_static("none"));
-    let body = if request.is_head { unknown_length() } else { Chunked::body(gathered(car).boxed(), false) };
+    // HEAD goes as far as GET, so that both have the same status.
+    let car = begun_within_limits(gathered(car).boxed()).await?;
+    let body = if request.is_head { unknown_length() } else { Chunked::body(car, false) };
     Ok(answer.into_response(StatusCode::OK, body))
 }
 
 /// Weak, since the specification promises no two CARs to be the same to the byte. It holds everything that the blocks
 /// depend on.
-fn etag(request: &GatewayRequest<'_>, object: &Object, scope: CarScope, dups: char) -> String {
+fn etag(request: &GatewayRequest<'_>, cid: &Cid, scope: CarScope, dups: char) -> String {
     let hash = sha2_256(format!("{} {scope} dfs {dups}", request.path).as_bytes());
     let hash: String = hash.digest().iter().take(TAG_HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    format!("W/\"{}.car.{hash}\"", object.facts.cid)
+    format!("W/\"{cid}.car.{hash}\"")
 }
 
 /// Where the same CAR is without `Accept`.

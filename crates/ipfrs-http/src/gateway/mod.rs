@@ -176,7 +176,7 @@ async fn resolved(
         (Format::Deserialised, _) => {}
         (asked, None) if asked.gives_files() && matches!(object.kind, ObjectKind::File(_)) => {}
         _ if request.is_negotiated && request::accepts_pages(&parts.headers) => {}
-        (asked, _) => return Ok(not_acceptable(&codec::mismatch(asked.name(), &object))),
+        (asked, _) => return mismatch(asked, &object).await,
     }
     let plain = match &object.kind {
         ObjectKind::File(file) if request.is_plain() => Some((file.clone(), object.facts.clone())),
@@ -295,6 +295,17 @@ async fn directory(
     }
     let body = if request.is_head { unknown_length() } else { listing::body(&state.node, request, &object)? };
     Ok(answer.into_response(StatusCode::OK, body))
+}
+
+/// Refuses a format that an object is not to be had in. Where only its UnixFS is malformed, that is the reason.
+async fn mismatch(asked: Format, object: &Object) -> Result<Response> {
+    if asked == Format::Tar || asked.gives_files() {
+        let error = Box::pin(object.not_unixfs("ask for its block with ?format=raw")).await;
+        if error.kind() == ErrorKind::InvalidContent {
+            return Err(error);
+        }
+    }
+    Ok(not_acceptable(&codec::mismatch(asked.name(), object)))
 }
 
 /// 406: content that is not to be had in the form that is asked for.

@@ -12,7 +12,7 @@ use ipfrs_node::{FileContent, Node, Span, TensorContent};
 
 use super::content_type::SNIFF_BYTES;
 use super::range::Ranges;
-use crate::body::{Sized, begun, header_text};
+use crate::body::{BEGINNING_BYTES, Sized, begun, header_text};
 
 /// Content whose size is known before it is read.
 pub(crate) enum Payload {
@@ -66,7 +66,7 @@ impl Payload {
             }
             Ranges::Whole | Ranges::One(_) if is_head => {
                 let span = one_span(&ranges, size, headers);
-                (status_of(&ranges), span.len, Body::empty())
+                (status_of(&ranges), span.len, self.no_body(node, span).await?)
             }
             Ranges::Whole | Ranges::One(_) => {
                 let span = one_span(&ranges, size, headers);
@@ -77,15 +77,27 @@ impl Payload {
                 headers.insert(CONTENT_TYPE, multipart.content_type());
                 let too_long = || Error::too_large("these ranges have more than 2^64 bytes together: ask for fewer");
                 let length = multipart.length().ok_or_else(too_long)?;
-                let body = match is_head {
-                    true => Body::empty(),
-                    false => Box::pin(self.multipart(node, multipart, length)).await?,
+                let body = match (is_head, spans.first()) {
+                    (true, Some(first)) => self.no_body(node, *first).await?,
+                    _ => Box::pin(self.multipart(node, multipart, length)).await?,
                 };
                 (StatusCode::PARTIAL_CONTENT, length, body)
             }
         };
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         Ok((status, body))
+    }
+
+    /// Returns the body of a response to HEAD for a span of the content.
+    ///
+    /// # Errors
+    /// Where a denylist blocks what the response to GET waits for before its head.
+    pub(crate) async fn no_body(&self, node: &Node, span: Span) -> Result<Body> {
+        if let Self::File(file) = self {
+            let beginning = Span { start: span.start, len: span.len.min(BEGINNING_BYTES as u64) };
+            Box::pin(node.check_blocked(file, beginning)).await?;
+        }
+        Ok(Body::empty())
     }
 
     /// The body with a span of the content.

@@ -133,7 +133,7 @@ async fn find(
 /// A file of which blocks are missing or wrong is a fault of the site; everything else is one of this daemon.
 fn unreadable<T>(error: Error) -> Result<Result<T, Unusable>> {
     match error.kind() {
-        ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::Unsupported => {
+        ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::InvalidContent | ErrorKind::Unsupported => {
             Ok(Err(Unusable(format!("could not read {FILE_NAME}: {error}"))))
         }
         _ => Err(error),

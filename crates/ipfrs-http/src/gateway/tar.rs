@@ -7,11 +7,11 @@ use futures::StreamExt;
 use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::Result;
-use ipfrs_node::{Object, ObjectKind};
+use ipfrs_node::{Object, ObjectKind, Span};
 
 use super::request::GatewayRequest;
 use super::{Answer, disposition, etag};
-use crate::body::{Chunked, Sized, begun, gathered, unknown_length};
+use crate::body::{BEGINNING_BYTES, Chunked, Sized, begun, gathered, unknown_length};
 use crate::limits;
 use crate::router::AppState;
 
@@ -39,6 +39,10 @@ pub(super) async fn archive(
     }
     if let ObjectKind::File(file) = &object.kind {
         limits::check_size(state, file.size())?;
+        if request.is_head {
+            let beginning = Span { start: 0, len: file.size().min(BEGINNING_BYTES as u64) };
+            state.node.check_blocked(file, beginning).await?;
+        }
     }
     let archive = state.node.archive(&object, &object.cid.to_string()).await?;
     if let Some(length) = archive.length {

@@ -101,7 +101,11 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
             return Err(Error::invalid("Range and offset or limit are in one request: use one of them").into());
         }
         headers.insert(CONTENT_LENGTH, span.len.into());
-        let body = if is_head { Body::empty() } else { Payload::File(file).body(&state.node, span).await? };
+        let payload = Payload::File(file);
+        let body = match is_head {
+            true => payload.no_body(&state.node, span).await?,
+            false => payload.body(&state.node, span).await?,
+        };
         return Ok(response(StatusCode::OK, headers, body));
     }
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));

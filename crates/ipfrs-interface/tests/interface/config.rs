@@ -214,7 +214,7 @@ fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
             "line 2: server.write_timeout_seconds = 0: ",
             "accepted are 1 to 86400",
         ),
-        ("[streaming]\nmax_dag_depth = 7\n", "line 2: streaming.max_dag_depth = 7: ", "give 8 to 1024"),
+        ("[streaming]\nmax_dag_depth = 7\n", "line 2: streaming.max_dag_depth = 7: ", "give 8 to 16777216"),
         ("[gateway]\nretrieval_timeout_seconds = 0\n", "gateway.retrieval_timeout_seconds = 0: ", "are 1 to 86400"),
         ("[gateway]\nmax_request_seconds = 0\n", "gateway.max_request_seconds = 0: ", "are 1 to 31536000"),
         ("[gateway]\nmax_concurrent_requests = 0\n", "gateway.max_concurrent_requests = 0: ", "are 1 to 1000000"),

@@ -8,6 +8,7 @@ class                    is also a             when
 `UnresolvableError`      LookupError           a name leads to no content
 `GoneError`              KeyError              it was here and will not come back
 `InvalidInputError`      ValueError            the call is wrong, and will be
+`InvalidContentError`    ValueError            a block is not what its codec, or UnixFS, says
 `TooLargeError`          ValueError            it is over a limit, which the message names
 `UnsupportedError`       ValueError            it is asked for what is not done here
 `MissingPackageError`    ImportError           a package is not installed; an `UnsupportedError`
@@ -51,6 +52,7 @@ __all__ = [
     "ForkedError",
     "GoneError",
     "InternalError",
+    "InvalidContentError",
     "InvalidInputError",
     "IpfrsError",
     "LegalReasonsError",
@@ -101,6 +103,12 @@ class InvalidInputError(IpfrsError, ValueError):
     """The call is malformed; the same call will fail again."""
 
     kind = "invalid_input"
+
+
+class InvalidContentError(IpfrsError, ValueError):
+    """The content itself is malformed: a block is not what its codec, or UnixFS, says."""
+
+    kind = "invalid_content"
 
 
 class UnsupportedError(IpfrsError, ValueError):
@@ -205,6 +213,7 @@ BY_KIND: dict[str, type[IpfrsError]] = {
         FileNotFoundError,
         UnresolvableError,
         InvalidInputError,
+        InvalidContentError,
         UnsupportedError,
         TooLargeError,
         UnauthenticatedError,

@@ -102,6 +102,7 @@ fn kind_of_status(status: StatusCode) -> ErrorKind {
         409 => ErrorKind::Conflict,
         410 => ErrorKind::Gone,
         413 | 414 => ErrorKind::TooLarge,
+        422 => ErrorKind::InvalidContent,
         429 => ErrorKind::RateLimited,
         451 => ErrorKind::LegalReasons,
         501 => ErrorKind::Unsupported,

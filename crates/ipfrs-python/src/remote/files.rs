@@ -81,7 +81,9 @@ struct FileStat {
 pub(super) async fn stat(http: &Http, path: &str) -> Result<Stat> {
     let stat = match http.send(Call::question("files/stat").with("arg", rooted(path))).await {
         Ok(answer) => answer.document::<FileStat>().await?,
-        Err(e) if e.kind() == ErrorKind::Unsupported => return stat_of_node(http, path).await,
+        Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidContent) => {
+            return stat_of_node(http, path).await;
+        }
         Err(e) => return Err(e),
     };
     let seconds = |seconds: i64| {

@@ -1,7 +1,7 @@
 //! Parts of DAGs: which of its links a node is followed along.
 
 use bytes::Bytes;
-use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 use ipfrs_unixfs::{FileNode, Node, Slot, decode_async, links};
 use tokio::task::coop::consume_budget;
 
@@ -32,7 +32,7 @@ pub enum Part {
 
 /// What a node links to within a part.
 pub(super) struct Links {
-    pub(super) cids: Vec<Cid>,
+    pub(super) cids: CidList,
     pub(super) below: Below,
 }
 
@@ -66,7 +66,7 @@ impl Below {
 
 /// What block `cid` links to within `part` of what is below it.
 pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Links> {
-    let none = Links { cids: Vec::new(), below: Below::Each(Part::Block) };
+    let none = Links { cids: CidList::default(), below: Below::Each(Part::Block) };
     let span = match part {
         Part::Block => return Ok(none),
         Part::Levels(0) => return Ok(none),
@@ -84,7 +84,7 @@ pub(super) async fn links_below(cid: Cid, data: Bytes, part: Part) -> Result<Lin
         (Ok(Node::HamtShard(shard)), _) => entity(shard.slots().iter().filter_map(inner_shard).collect()),
         (Ok(Node::Directory { .. } | Node::Symlink { .. }), _) => none,
         // Who gets the block sees what is wrong with it.
-        (Err(e), _) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => none,
+        (Err(e), _) if matches!(e.kind(), ErrorKind::InvalidContent | ErrorKind::Unsupported) => none,
         (Err(e), _) => return Err(e),
     })
 }
@@ -98,7 +98,7 @@ fn inner_shard(slot: &Slot) -> Option<Cid> {
 
 /// The children of a file that have bytes in a span.
 fn links_within(file: &FileNode, span: Span) -> Links {
-    let (mut cids, mut cut) = (Vec::new(), None);
+    let (mut cids, mut cut) = (CidList::default(), None);
     let first = file.children.partition_point(|child| child.end <= span.start);
     for child in &file.children[first..] {
         // The sizes of a decoded file add up.
@@ -109,7 +109,7 @@ fn links_within(file: &FileNode, span: Span) -> Links {
         if let Some((from, to)) = span.overlap(offset, child.end) {
             let (start, _) = cut.unwrap_or((from - offset, 0));
             cut = Some((start, to - offset));
-            cids.push(child.cid);
+            cids.push(&child.cid);
         }
     }
     let (start, end) = cut.unwrap_or_default();
@@ -117,9 +117,9 @@ fn links_within(file: &FileNode, span: Span) -> Links {
 }
 
 /// As [`links`], for tasks of a runtime.
-async fn all_links(cid: Cid, data: Bytes) -> Result<Vec<Cid>> {
+async fn all_links(cid: Cid, data: Bytes) -> Result<CidList> {
     let structure = match cid.codec() {
-        codec::RAW => return Ok(Vec::new()),
+        codec::RAW => return Ok(CidList::default()),
         codec::DAG_PB if is_dag_pb_leaf(&data) => 0,
         _ => data.len(),
     };

@@ -15,8 +15,8 @@ pub(super) struct Seen {
     /// `None` where blocks are given each time that they are met.
     visited: Option<Visited>,
     /// Those of which only what lies behind some byte was walked, and which may be met again: the nodes that a span begins
-    /// in, one for each level.
-    begun: HashSet<Cid>,
+    /// in, one for each level, by their fingerprints.
+    begun: HashSet<u128>,
     /// How many levels below a block were walked, by its fingerprint: where it is met again nearer to the root, there is more.
     levels: HashMap<u128, u32>,
     /// How many were given, where they are not remembered.
@@ -40,7 +40,7 @@ impl Seen {
         is_visited
             && match part {
                 Part::Levels(levels) => self.levels.get(&fingerprint(cid)).is_some_and(|walked| *walked >= levels),
-                _ => !self.begun.contains(cid),
+                _ => self.begun.is_empty() || !self.begun.contains(&fingerprint(cid)),
             }
     }
 
@@ -59,9 +59,10 @@ impl Seen {
             return Ok(true);
         };
         match part {
-            Part::Bytes(span) if span.start > 0 => drop(self.begun.insert(*cid)),
+            Part::Bytes(span) if span.start > 0 => drop(self.begun.insert(fingerprint(cid))),
             Part::Levels(levels) => drop(self.levels.insert(fingerprint(cid), levels)),
-            _ => drop(self.begun.remove(cid)),
+            _ if self.begun.is_empty() => {}
+            _ => drop(self.begun.remove(&fingerprint(cid))),
         }
         visited.insert(cid)
     }

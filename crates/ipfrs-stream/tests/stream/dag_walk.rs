@@ -28,6 +28,10 @@ fn identity(data: &[u8]) -> Block {
     Block::hash(1, codec::RAW, HashFunction::Identity, Bytes::copy_from_slice(data)).unwrap()
 }
 
+fn links(cid: &Cid, data: &Bytes) -> Vec<Cid> {
+    ipfrs_unixfs::links(cid, data).unwrap().iter().collect()
+}
+
 /// The order that the specification names, by recursion.
 fn plain(root: &Cid, blocks: &[Block], seen: &mut HashSet<Cid>, order: &mut Vec<Cid>) {
     let payload = identity_payload(root).map(Bytes::copy_from_slice);
@@ -38,7 +42,7 @@ fn plain(root: &Cid, blocks: &[Block], seen: &mut HashSet<Cid>, order: &mut Vec<
         order.push(*root);
     }
     let stored = || blocks.iter().find(|block| block.cid() == root).unwrap().data().clone();
-    for link in ipfrs_unixfs::links(root, &payload.unwrap_or_else(stored)).unwrap() {
+    for link in links(root, &payload.unwrap_or_else(stored)) {
         plain(&link, blocks, seen, order);
     }
 }
@@ -51,7 +55,7 @@ fn distances(root: &Cid, blocks: &[Block]) -> HashMap<Cid, u32> {
         found.extend(level.iter().map(|cid| (*cid, depth)));
         let stored = |cid: &Cid| blocks.iter().find(|block| block.cid() == cid).map(|block| block.data().clone());
         let payload = |cid: &Cid| identity_payload(cid).map(Bytes::copy_from_slice).or_else(|| stored(cid)).unwrap();
-        level = level.iter().flat_map(|cid| ipfrs_unixfs::links(cid, &payload(cid)).unwrap()).collect();
+        level = level.iter().flat_map(|cid| links(cid, &payload(cid))).collect();
         if level.is_empty() {
             break;
         }
@@ -182,16 +186,18 @@ async fn a_missing_block_is_named_after_every_block_before_it() {
 
 #[tokio::test]
 async fn what_is_too_deep_or_not_what_its_codec_says_is_an_error() {
-    let most = StreamingConfig::default().max_dag_depth as usize;
+    let most = 64;
+    let config = StreamingConfig { max_dag_depth: most as u32, ..StreamingConfig::default() };
     let mut chain = vec![raw(&b"end"[..])];
     for _ in 0..=most {
         chain.push(pb(HashFunction::Sha2_256, &[*chain.last().unwrap().cid()], b""));
     }
     let store = memory(&chain).await;
-    let (order, error) = walked(&mut walk(&store, &chain[most])).await;
+    let within = |root: &Block| DagWalk::new(store.clone(), vec![*root.cid()], &config);
+    let (order, error) = walked(&mut within(&chain[most])).await;
     assert!(error.is_none(), "{error:?}");
     assert_eq!(order.len(), most + 1);
-    let error = walked(&mut walk(&store, chain.last().unwrap())).await.1.unwrap();
+    let error = walked(&mut within(chain.last().unwrap())).await.1.unwrap();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.message().contains(&format!("limit of {most}")), "{error}");
 
@@ -200,6 +206,60 @@ async fn what_is_too_deep_or_not_what_its_codec_says_is_an_error() {
     let store = memory(&[nonsense.clone(), root.clone()]).await;
     let error = walked(&mut walk(&store, &root)).await.1.unwrap();
     assert!(error.message().contains(&nonsense.cid().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn walk_of_long_lists_keeps_the_order_and_the_depths() {
+    const NODES: usize = 100_000;
+    // Each node links to a leaf of its own, before or after the next node: in one list the walk has to come back to all.
+    for is_last in [true, false] {
+        let mut blocks: Vec<Block> = Vec::with_capacity(2 * NODES);
+        let (mut nodes, mut leaves): (Vec<Cid>, Vec<Cid>) = (Vec::new(), Vec::new());
+        for at in 0..NODES {
+            blocks.push(raw(at.to_le_bytes().to_vec()));
+            leaves.push(*blocks.last().unwrap().cid());
+            let mut links: Vec<Cid> = nodes.last().into_iter().chain(leaves.last()).copied().collect();
+            if is_last {
+                links.reverse();
+            }
+            blocks.push(pb(HashFunction::Sha2_256, &links, b""));
+            nodes.push(*blocks.last().unwrap().cid());
+        }
+        let store = memory(&blocks).await;
+        let root = blocks.last().unwrap();
+        let walk = DagWalk::new(store.clone(), vec![*root.cid()], &StreamingConfig::default());
+        let found: Vec<_> =
+            walk.with_depths().map(|item| item.map(|(block, depth)| (*block.cid(), depth))).collect().await;
+        let found: Vec<(Cid, u32)> = found.into_iter().map(Result::unwrap).collect();
+        let depth = |at: usize| (NODES - 1 - at) as u32;
+        let down = (0..NODES).rev();
+        let expected: Vec<_> = if is_last {
+            down.flat_map(|at| [(nodes[at], depth(at)), (leaves[at], depth(at) + 1)]).collect()
+        } else {
+            let back = (0..NODES).map(|at| (leaves[at], depth(at) + 1));
+            down.map(|at| (nodes[at], depth(at))).chain(back).collect()
+        };
+        assert!(found == expected, "the order, {is_last}");
+    }
+}
+
+#[tokio::test]
+async fn a_walk_that_repeats_blocks_comes_back_to_each_level() {
+    const LEVELS: usize = 60_000;
+    // Each node links to the next one, and to one leaf: with repetitions, the leaf comes as often as the nodes.
+    let leaf = raw(&b"leaf"[..]);
+    let mut blocks = vec![leaf.clone()];
+    for _ in 0..LEVELS {
+        let next = blocks.last().unwrap();
+        blocks.push(pb(HashFunction::Sha2_256, &[*next.cid(), *leaf.cid()], b""));
+    }
+    let store = memory(&blocks).await;
+    let root = *blocks.last().unwrap().cid();
+    let walk = DagWalk::along(store, Vec::new(), root, Part::All, true, &StreamingConfig::default());
+    let order: Vec<Cid> = walk.map(|block| *block.unwrap().cid()).collect().await;
+    let nodes = blocks.iter().rev().map(|block| *block.cid());
+    let expected: Vec<Cid> = nodes.chain(std::iter::repeat_n(*leaf.cid(), LEVELS)).collect();
+    assert!(order == expected, "{} blocks", order.len());
 }
 
 #[tokio::test]
@@ -222,7 +282,7 @@ async fn wide_nodes_on_the_way_are_read_again_rather_than_remembered() {
     let mut pending = vec![*root.cid()];
     while let Some(cid) = pending.pop() {
         expected.push(cid);
-        pending.extend(ipfrs_unixfs::links(&cid, by_cid[&cid].data()).unwrap().into_iter().rev());
+        pending.extend(links(&cid, by_cid[&cid].data()).into_iter().rev());
     }
     let store = memory(&blocks).await;
     let (order, error) = walked(&mut walk(&store, &root)).await;

@@ -261,21 +261,21 @@ async fn a_missing_block_is_named_after_everything_before_it() {
 async fn a_block_that_is_not_what_its_parent_says_ends_the_stream_before_its_bytes() {
     let good = raw(pattern(1, 100));
     let inner_that_lies = node_of_size(100, b"five!", &[(*good.cid(), 100)]);
-    for (bad, kind) in [
-        (raw(pattern(2, 101)), ErrorKind::Corrupt),
-        (raw(pattern(2, 99)), ErrorKind::Corrupt),
-        (node(&pattern(3, 101), &[]), ErrorKind::Corrupt),
-        (node(&pattern(3, 99), &[]), ErrorKind::Corrupt),
-        (node(b"too much", &[(*good.cid(), 100)]), ErrorKind::Corrupt),
-        (inner_that_lies, ErrorKind::InvalidInput),
-        (node_of_size(100, &pattern(4, 50), &[]), ErrorKind::InvalidInput),
-        (directory(), ErrorKind::Corrupt),
-        (Block::trusted(*node(b"x", &[]).cid(), pattern(5, 100).into()), ErrorKind::InvalidInput),
+    for bad in [
+        raw(pattern(2, 101)),
+        raw(pattern(2, 99)),
+        node(&pattern(3, 101), &[]),
+        node(&pattern(3, 99), &[]),
+        node(b"too much", &[(*good.cid(), 100)]),
+        inner_that_lies,
+        node_of_size(100, &pattern(4, 50), &[]),
+        directory(),
+        Block::trusted(*node(b"x", &[]).cid(), pattern(5, 100).into()),
     ] {
         let blocks = [good.clone(), bad.clone()];
         let top = node(&[], &[&good, &bad, &good].map(|leaf| (*leaf.cid(), 100)));
         let (read, found, message) = read_broken(&top, &blocks).await;
-        assert_eq!((&read[..], found), (&good.data()[..], kind), "{message}");
+        assert_eq!((&read[..], found), (&good.data()[..], ErrorKind::InvalidContent), "{message}");
         assert!(message.contains(&bad.cid().to_string()), "{message}");
     }
 }
@@ -293,28 +293,50 @@ async fn a_root_whose_parts_are_not_its_size_is_refused() {
         file.children = children.into_iter().map(&mut child).collect();
         let store = memory(std::slice::from_ref(&leaf)).await;
         let mut reader = DagReader::new(store, &file, Span::whole(100), &StreamingConfig::default());
-        assert_eq!(reader.next().await.unwrap().unwrap_err().kind(), ErrorKind::Corrupt);
+        assert_eq!(reader.next().await.unwrap().unwrap_err().kind(), ErrorKind::InvalidContent);
         assert!(reader.next().await.is_none());
     }
 }
 
 #[tokio::test]
+async fn file_of_many_levels_is_read_whichever_child_goes_down() {
+    const LEVELS: u64 = 100_000;
+    let leaf = raw(&b"leaf"[..]);
+    for is_last in [true, false] {
+        let mut blocks = vec![leaf.clone()];
+        for level in 1..=LEVELS {
+            let mut children = [(*blocks.last().unwrap().cid(), 4 * level), (*leaf.cid(), 4)];
+            if is_last {
+                children.reverse();
+            }
+            blocks.push(node(&[], &children));
+        }
+        let (file, size) = (root(blocks.last().unwrap()), 4 * (LEVELS + 1));
+        let store = memory(&blocks).await;
+        let reader = DagReader::new(store, &file, Span::whole(size), &StreamingConfig::default());
+        let read: Vec<_> = reader.map(Result::unwrap).collect().await;
+        assert!(read.concat() == b"leaf".repeat(LEVELS as usize + 1), "{is_last}");
+    }
+}
+
+#[tokio::test]
 async fn depth_links_and_spans_have_limits() {
-    let most = StreamingConfig::default().max_dag_depth as usize;
+    let most = 64;
+    let config = StreamingConfig { max_dag_depth: most, ..StreamingConfig::default() };
     let mut chain = vec![raw(&b"deep"[..])];
     for depth in 1..=most + 1 {
         let below = chain.last().unwrap();
         chain.push(node(&[], &[(*below.cid(), 4)]));
-        let top = chain.last().unwrap();
+        let reader = |blocks| DagReader::new(blocks, &root(chain.last().unwrap()), Span::whole(4), &config);
         if depth == most {
-            let store = memory(&chain).await;
-            let reader = DagReader::new(store, &root(top), Span::whole(4), &StreamingConfig::default());
-            let read: Vec<_> = reader.map(Result::unwrap).collect().await;
+            let read: Vec<_> = reader(memory(&chain).await).map(Result::unwrap).collect().await;
             assert_eq!(read.concat(), b"deep");
         }
+        if depth == most + 1 {
+            let error = reader(memory(&chain).await).next().await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+        }
     }
-    let (_, kind, message) = read_broken(chain.last().unwrap(), &chain).await;
-    assert_eq!(kind, ErrorKind::TooLarge, "{message}");
 
     // Nodes with tens of thousands of links, in a row: the first child of each is the next.
     let leaf = raw(&b"x"[..]);

@@ -1,29 +1,31 @@
 //! DAG-CBOR (<https://ipld.io/specs/codecs/dag-cbor/spec/>), read in place: nothing but links is copied.
 //!
-//! What is not strict but has one meaning is read all the same (integers and lengths in more bytes than they need, keys
-//! in another order), as Kubo does. Indefinite lengths, tags other than 42 and keys other than text are refused.
+//! As Kubo (the default decoder of go-ipld-prime), the reader refuses integers and lengths in more bytes than they need,
+//! indefinite lengths, NaN and infinities. It refuses keys that are not text or are twice in one map, tags other than 42,
+//! and bytes behind the end. It reads keys in any order, floats of 16 and 32 bits, and `undefined`.
 
-use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
+use ipfrs_core::{Cid, CidList, Error, Result, cid_from_bytes};
 
-use super::{Step, check_nesting, list_index, push_link};
+use super::{Step, Strictness, list_index};
 
 /// The one tag that DAG-CBOR has: a byte string with a content ID.
 const TAG_CID: u64 = 42;
 
-/// The links of a block in its order.
-pub(super) fn links(data: &[u8]) -> Result<Vec<Cid>> {
-    let mut links = Vec::new();
-    let mut cursor = Cursor { rest: data };
-    cursor.walk(0, &mut |cid| push_link(&mut links, cid))?;
+/// Returns the links of a block in its order.
+pub(super) fn links(data: &[u8], strictness: Strictness) -> Result<CidList> {
+    let mut links = CidList::default();
+    let mut cursor = Cursor { rest: data, strictness };
+    cursor.walk(&mut |cid| links.push(&cid))?;
     if !cursor.rest.is_empty() {
         return Err(Error::invalid(format!("{} bytes follow its end", cursor.rest.len())));
     }
     Ok(links)
 }
 
-/// Where `segments` lead; what lies behind it in the block is not looked at.
+/// Returns where `segments` lead in a block, all of which must be valid.
 pub(super) fn follow(data: &[u8], segments: &[String]) -> Result<Step> {
-    let mut cursor = Cursor { rest: data };
+    links(data, Strictness::AsKubo)?;
+    let mut cursor = Cursor { rest: data, strictness: Strictness::AsKubo };
     for (used, segment) in segments.iter().enumerate() {
         let found = match cursor.item()? {
             Item::Map(len) => cursor.seek_key(len, segment)?,
@@ -42,7 +44,7 @@ pub(super) fn follow(data: &[u8], segments: &[String]) -> Result<Step> {
 }
 
 /// What a data item is. Of lists and maps only the head has been read.
-enum Item<'a> {
+pub(super) enum Item<'a> {
     Link(Cid),
     Text(&'a [u8]),
     /// A number of items.
@@ -53,31 +55,64 @@ enum Item<'a> {
     Scalar,
 }
 
-struct Cursor<'a> {
-    rest: &'a [u8],
+/// A list or map with items that have not been read. It is dropped before its last item is read, so that each costs at
+/// least two bytes of the block.
+struct Open {
+    /// Items, or pairs, that have not been read.
+    left: u32,
+    /// Index of the first key of this map among those of all open maps; `None` for a list.
+    first_key: Option<u32>,
+    /// Whether each key was longer than the one before, or as long and behind it: then none is there twice.
+    is_sorted: bool,
+}
+
+pub(super) struct Cursor<'a> {
+    pub(super) rest: &'a [u8],
+    pub(super) strictness: Strictness,
 }
 
 impl<'a> Cursor<'a> {
-    /// Reads an item and everything in it, and gives its links to `on_link`. `depth` bounds the recursion.
-    fn walk(&mut self, depth: usize, on_link: &mut dyn FnMut(Cid) -> Result<()>) -> Result<()> {
-        match self.item()? {
-            Item::Link(cid) => on_link(cid)?,
-            Item::Text(_) | Item::Scalar => {}
-            Item::List(len) => {
-                check_nesting(depth)?;
-                for _ in 0..len {
-                    self.walk(depth + 1, on_link)?;
+    /// Reads an item and everything in it, and gives its links to `on_link`. Open lists and maps are on the heap: no
+    /// depth overflows a stack.
+    fn walk(&mut self, on_link: &mut dyn FnMut(Cid)) -> Result<()> {
+        let (mut open, mut keys): (Vec<Open>, Vec<&'a [u8]>) = (Vec::new(), Vec::new());
+        loop {
+            match self.item()? {
+                Item::Link(cid) => on_link(cid),
+                Item::Text(_) | Item::Scalar | Item::List(0) | Item::Map(0) => {}
+                Item::List(len) => open.push(Open { left: self.count(len)?, first_key: None, is_sorted: true }),
+                Item::Map(len) => {
+                    let first_key = Some(keys.len() as u32);
+                    open.push(Open { left: self.count(len)?, first_key, is_sorted: true });
                 }
             }
-            Item::Map(len) => {
-                check_nesting(depth)?;
-                for _ in 0..len {
-                    self.key()?;
-                    self.walk(depth + 1, on_link)?;
+            let Some(inner) = open.last_mut() else { return Ok(()) };
+            inner.left -= 1;
+            if let Some(first_key) = inner.first_key {
+                let key = self.key()?;
+                let of_map = first_key as usize;
+                let before = keys.get(of_map..).and_then(<[_]>::last);
+                inner.is_sorted &= before.is_none_or(|before| (before.len(), *before) < (key.len(), key));
+                keys.push(key);
+                if inner.left == 0 {
+                    if !inner.is_sorted && self.strictness == Strictness::AsKubo {
+                        check_unique(&mut keys[of_map..])?;
+                    }
+                    keys.truncate(of_map);
                 }
+            }
+            if inner.left == 0 {
+                open.pop();
             }
         }
-        Ok(())
+    }
+
+    /// Returns the number of items of a list or map, each of which takes a byte at least.
+    fn count(&self, len: u64) -> Result<u32> {
+        match u32::try_from(len) {
+            Ok(len) if len as usize <= self.rest.len() => Ok(len),
+            _ => Err(cut_off()),
+        }
     }
 
     /// Reads up to the value of `key` in a map of `len` pairs; false when it has none.
@@ -101,7 +136,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn skip(&mut self) -> Result<()> {
-        self.walk(0, &mut |_| Ok(()))
+        self.walk(&mut |_| ())
     }
 
     fn key(&mut self) -> Result<&'a [u8]> {
@@ -111,9 +146,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn item(&mut self) -> Result<Item<'a>> {
+    pub(super) fn item(&mut self) -> Result<Item<'a>> {
         let (major, argument) = self.head()?;
         Ok(match major {
+            1 if argument > i64::MAX as u64 && self.strictness == Strictness::AsKubo => {
+                return Err(Error::invalid("an integer is below -2^63"));
+            }
             0 | 1 | 7 => Item::Scalar,
             2 => {
                 self.take(argument)?;
@@ -156,13 +194,54 @@ impl<'a> Cursor<'a> {
             return Ok((major, short.into()));
         }
         let bytes = self.take(following)?;
-        Ok((major, bytes.iter().fold(0, |argument, byte| argument << 8 | u64::from(*byte))))
+        let argument = bytes.iter().fold(0, |argument, byte| argument << 8 | u64::from(*byte));
+        if self.strictness == Strictness::AsKubo {
+            check_head(major, following, argument)?;
+        }
+        Ok((major, argument))
     }
 
     fn take(&mut self, len: u64) -> Result<&'a [u8]> {
         let split = usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len));
-        let (bytes, rest) = split.ok_or_else(|| Error::invalid("it ends before its last item does"))?;
+        let (bytes, rest) = split.ok_or_else(cut_off)?;
         self.rest = rest;
         Ok(bytes)
     }
+}
+
+/// Refuses an argument of `following` bytes that has no business there.
+fn check_head(major: u8, following: u64, argument: u64) -> Result<()> {
+    if major == 7 {
+        // The exponent of NaN and of the infinities is all ones.
+        let exponent = match following {
+            2 => 0x7c00,
+            4 => 0x7f80_0000,
+            _ => 0x7ff0_0000_0000_0000,
+        };
+        return match argument & exponent == exponent {
+            true => Err(Error::invalid("a floating-point number is NaN or infinite")),
+            false => Ok(()),
+        };
+    }
+    let least = if following == 1 { 24 } else { 1 << (4 * following) };
+    if argument < least {
+        return Err(Error::invalid("an integer or a length has more bytes than it needs"));
+    }
+    Ok(())
+}
+
+/// Refuses keys that are there twice.
+pub(super) fn check_unique(keys: &mut [&[u8]]) -> Result<()> {
+    keys.sort_unstable();
+    match keys.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            let key: String = String::from_utf8_lossy(pair[0]).chars().take(80).collect();
+            Err(Error::invalid(format!("the key {key:?} is twice in one map")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn cut_off() -> Error {
+    Error::invalid("it ends before its last item does")
 }

@@ -4,17 +4,17 @@
 
 use std::fmt;
 
-use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_core::{CidList, Error, Result, parse_cid};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::{Step, check_nesting, list_index, push_link, too_nested};
+use super::{Step, check_nesting, list_index, too_nested};
 
 /// The key that makes a map a link or bytes.
 const SLASH: &str = "/";
 
 /// The links of a block in its order.
-pub(super) fn links(data: &[u8]) -> Result<Vec<Cid>> {
-    let mut links = Vec::new();
+pub(super) fn links(data: &[u8]) -> Result<CidList> {
+    let mut links = CidList::default();
     let mut refusal = None;
     let walk = Walk { links: &mut links, refusal: &mut refusal, depth: 0, keeps_text: false };
     let outcome = read(data, walk);
@@ -52,7 +52,7 @@ fn refuse<E: serde::de::Error>(refusal: &mut Option<Error>, error: Error) -> E {
 
 /// Reads a value and everything in it, and collects its links. Gives the value itself, where it is text that is asked for.
 struct Walk<'a> {
-    links: &'a mut Vec<Cid>,
+    links: &'a mut CidList,
     refusal: &'a mut Option<Error>,
     /// Lists and maps around the value.
     depth: usize,
@@ -120,8 +120,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
             is_first = false;
         }
         if let Some(text) = link {
-            let pushed = parse_cid(&text).and_then(|cid| push_link(self.links, cid));
-            pushed.map_err(|error| refuse(self.refusal, error))?;
+            let cid = parse_cid(&text).map_err(|error| refuse(self.refusal, error))?;
+            self.links.push(&cid);
         }
         Ok(None)
     }
@@ -214,7 +214,7 @@ impl<'de> Visitor<'de> for Follow<'_> {
         while let Some(key) = map.next_key::<String>()? {
             link = None;
             if is_first && key == SLASH {
-                let mut unused = Vec::new();
+                let mut unused = CidList::default();
                 let walk = Walk { links: &mut unused, refusal: self.refusal, depth: self.used + 1, keeps_text: true };
                 link = map.next_value_seed(walk)?;
             } else if found.is_none() && self.segments.get(self.used) == Some(&key) {

@@ -78,7 +78,7 @@ fn invalid_unixfs_is_refused_with_its_reason() {
     ] {
         let block = block(codec::DAG_PB, dag_pb::encode(&links, &message));
         let error = decode_block(&block).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidContent, "{error}");
         assert!(error.to_string().contains(reason), "{error} (expected {reason})");
         assert!(error.to_string().contains(&format!("block {} is not valid UnixFS", block.cid())), "{error}");
     }
@@ -128,7 +128,7 @@ proptest! {
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let block = block(codec::DAG_PB, bytes);
         if let Err(error) = decode_block(&block) {
-            prop_assert!(matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported));
+            prop_assert!(matches!(error.kind(), ErrorKind::InvalidContent | ErrorKind::Unsupported));
         }
     }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ipfrs_core::limits::{MAX_BLOCK_LINKS, MAX_BLOCK_NESTING};
 use ipfrs_core::{Cid, ErrorKind, Result, codec, hash, new_cid};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
-use ipfrs_unixfs::links;
+use ipfrs_unixfs::{lenient_links, links};
 use proptest::prelude::*;
 
 fn cid(codec: u64, data: &[u8]) -> Cid {
@@ -13,13 +13,15 @@ fn cid(codec: u64, data: &[u8]) -> Cid {
 
 fn links_of(codec: u64, data: impl Into<Bytes>) -> Result<Vec<Cid>> {
     let data = data.into();
-    links(&cid(codec, &data), &data)
+    links(&cid(codec, &data), &data).map(|links| links.iter().collect())
 }
 
 /// A link in dag-cbor: tag 42, and a byte string of a zero and the binary CID.
 pub(crate) fn cbor_link(cid: &Cid) -> Vec<u8> {
     let bytes = cid.to_bytes();
-    [&[0xd8, 42, 0x58, bytes.len() as u8 + 1, 0][..], &bytes].concat()
+    let len = bytes.len() as u8 + 1;
+    let head = if len < 24 { vec![0x40 | len] } else { vec![0x58, len] };
+    [&[0xd8, 42][..], &head, &[0], &bytes].concat()
 }
 
 #[test]
@@ -77,14 +79,14 @@ fn malformed_blocks_are_named_with_what_is_wrong() {
     ] {
         let data = Bytes::from(data);
         let error = links_of(codec, data.clone()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        assert_eq!(error.kind(), ErrorKind::InvalidContent, "{error}");
         assert!(error.to_string().contains(reason), "{error} (expected {reason})");
         assert!(error.to_string().contains(&cid(codec, &data).to_string()), "{error}");
     }
 }
 
 #[test]
-fn blocks_over_a_limit_are_refused_with_the_limit() {
+fn links_of_any_number_and_depth_are_read() {
     let small = new_cid(1, codec::RAW, hash::HashFunction::Identity.digest(b"").unwrap()).unwrap();
     let link = PbLink { cid: small, name: String::new(), tsize: 0 };
     let cbor = |count: usize| {
@@ -92,24 +94,54 @@ fn blocks_over_a_limit_are_refused_with_the_limit() {
         [head, cbor_link(&small).repeat(count)].concat()
     };
     let json = |count: usize| format!("[{}]", vec![format!(r#"{{"/":"{small}"}}"#); count].join(","));
-    let most = MAX_BLOCK_LINKS;
-    assert_eq!(links_of(codec::DAG_PB, dag_pb::encode(&vec![link.clone(); most], &[])).unwrap().len(), most);
-    assert_eq!(links_of(codec::DAG_CBOR, cbor(most)).unwrap().len(), most);
+    let many = MAX_BLOCK_LINKS + 1;
+    assert_eq!(links_of(codec::DAG_PB, dag_pb::encode(&vec![link; many], &[])).unwrap().len(), many);
+    assert_eq!(links_of(codec::DAG_CBOR, cbor(many)).unwrap().len(), many);
+    assert_eq!(links_of(codec::DAG_JSON, json(many)).unwrap().len(), many);
     let nested = |open: &str, close: &str, depth: usize| open.repeat(depth) + "0" + &close.repeat(depth);
-    let most_deep = MAX_BLOCK_NESTING;
-    assert!(links_of(codec::DAG_JSON, nested("[", "]", most_deep)).is_ok());
-    assert!(links_of(codec::DAG_CBOR, [vec![0x81; most_deep], vec![0]].concat()).is_ok());
-    for (codec, data, limit) in [
-        (codec::DAG_PB, dag_pb::encode(&vec![link; most + 1], &[]), "65536 links"),
-        (codec::DAG_CBOR, cbor(most + 1).into(), "65536 links"),
-        (codec::DAG_JSON, json(most + 1).into(), "65536 links"),
-        (codec::DAG_JSON, nested("[", "]", most_deep + 1).into(), "127 deep"),
-        (codec::DAG_JSON, nested(r#"{"a":"#, "}", most_deep + 1).into(), "127 deep"),
-        (codec::DAG_CBOR, vec![0x81; 1_000_000].into(), "127 deep"),
-    ] {
-        let error = links_of(codec, data).unwrap_err();
+    assert!(links_of(codec::DAG_JSON, nested("[", "]", MAX_BLOCK_NESTING)).is_ok());
+    // As deep as a block can be: a list of one item, of two items, and a map of two keys.
+    for (open, close) in [(&[0x81][..], &[][..]), (&[0x82], &[0]), (&[0xa2, 0x60], &[0x61, b'x', 0])] {
+        let depth = 2 * 1024 * 1024 / (open.len() + close.len()) - 1;
+        let block = [open.repeat(depth), cbor_link(&small), close.repeat(depth)].concat();
+        assert_eq!(links_of(codec::DAG_CBOR, block).unwrap(), [small]);
+    }
+    for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
+        let error = links_of(codec::DAG_JSON, nested(open, close, MAX_BLOCK_NESTING + 1)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-        assert!(error.to_string().contains(limit), "{error} (expected {limit})");
+        assert!(error.to_string().contains("127 deep"), "{error}");
+    }
+}
+
+#[test]
+fn dag_cbor_that_kubo_refuses_has_links_for_gc_alone() {
+    let a = cid(codec::RAW, b"a");
+    let link = cbor_link(&a);
+    let item = |before: &[u8], after: &[u8]| [before, &link, after].concat();
+    for (data, reason) in [
+        (item(&[0x98, 1], &[]), "more bytes than it needs"),
+        (item(&[0x82], &[0x18, 1]), "more bytes than it needs"),
+        (item(&[0x82], &[0xf9, 0x7e, 0]), "NaN or infinite"),
+        (item(&[0x82], &[0xfb, 0xff, 0xf0, 0, 0, 0, 0, 0, 0]), "NaN or infinite"),
+        (item(&[0x82], &[0x3b, 0xff, 0, 0, 0, 0, 0, 0, 0]), "below -2^63"),
+        (item(&[0xa2, 0x61, b'k'], &[0x61, b'k', 0]), "twice in one map"),
+        (item(&[0xa3, 0x61, b'k'], &[0x60, 0, 0x61, b'k', 0]), "twice in one map"),
+    ] {
+        let data = Bytes::from(data);
+        let cid = cid(codec::DAG_CBOR, &data);
+        let error = links(&cid, &data).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidContent, "{error}");
+        assert!(error.to_string().contains(reason), "{error} (expected {reason})");
+        assert_eq!(lenient_links(&cid, &data).unwrap().iter().collect::<Vec<_>>(), [a]);
+    }
+    // Kubo reads keys in any order, short floats, and undefined.
+    for data in [
+        item(&[0xa2, 0x61, b'k'], &[0x60, 0]),
+        item(&[0x82], &[0xf9, 0x3c, 0]),
+        item(&[0x82], &[0xfa, 0, 0, 0, 0]),
+        item(&[0x82], &[0xf7]),
+    ] {
+        assert_eq!(links_of(codec::DAG_CBOR, data).unwrap(), [a]);
     }
 }
 

@@ -71,7 +71,7 @@ async fn a_shard_without_entries_ends_the_listing_unless_it_is_the_root() {
     let empty = source.add_shard(0, &some_file(), "");
     let root = source.stack(5, empty);
     let error = entries(source.clone(), source.node(&root)).try_collect::<Vec<_>>().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert_eq!(error.kind(), ErrorKind::InvalidContent);
     assert!(error.message().contains(&format!("{empty} is empty")), "{error}");
     assert_eq!(source.asked(), 5);
     assert_eq!(entries(source.clone(), source.node(&empty)).count().await, 0);
@@ -86,7 +86,7 @@ async fn shards_lie_no_deeper_than_the_hash_of_a_name_leads() {
     assert_eq!(first.unwrap().name, "file");
     let too_deep = source.stack(6, leaf);
     let error = entries(source.clone(), source.node(&too_deep)).next().await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert_eq!(error.kind(), ErrorKind::InvalidContent);
     assert!(error.message().contains(&format!("{leaf} lies deeper")), "{error}");
 }
 

@@ -90,7 +90,7 @@ async fn blocks_of_codecs_without_paths_end_a_path_but_do_not_carry_on() {
     let torn_shard = dag_pb::encode(&[], &[8, 5]);
     for (codec, bytes, kind) in [
         (codec::JSON, Bytes::from_static(b"{}"), ErrorKind::Unsupported),
-        (codec::DAG_PB, torn_shard, ErrorKind::InvalidInput),
+        (codec::DAG_PB, torn_shard, ErrorKind::InvalidContent),
     ] {
         let other = store_block(&store, codec, bytes.clone());
         let link = Entry { cid: other, tsize: 1, size: 0, kind: EntryKind::File };

@@ -19,6 +19,7 @@ use tonic_types::StatusExt;
 use super::blocks::received;
 use super::{ABSENT, assert_failed};
 use crate::content::{self, assert_same};
+use crate::crafted::{Dag, Data, FILE};
 use crate::harness::TestGateway;
 use crate::multipart::Form;
 
@@ -363,4 +364,22 @@ async fn pins_are_made_and_removed() {
     let absent = PinFileRequest { path: ABSENT.to_owned(), ..PinFileRequest::default() };
     assert_failed(&client.pin_file(absent).await.unwrap_err(), Code::NotFound, "NOT_FOUND", None);
     assert!(!is_pinned(&gateway).await);
+}
+
+#[tokio::test]
+async fn malformed_unixfs_is_a_failed_precondition_of_each_method() {
+    let gateway = TestGateway::start().await;
+    let mut dag = Dag::default();
+    let data = Data { kind: FILE, filesize: Some(5), ..Data::default() };
+    let path = dag.node([], &data).to_string();
+    dag.import(&gateway).await;
+    let mut client = file_client(&gateway);
+    let info = client.get_file_info(GetFileInfoRequest { path: path.clone() }).await.unwrap_err();
+    assert_failed(&info, Code::FailedPrecondition, "INVALID_CONTENT", None);
+    let file = client.get_file(GetFileRequest { path, ..Default::default() }).await;
+    let refused = match file {
+        Ok(stream) => stream.into_inner().message().await.unwrap_err(),
+        Err(status) => status,
+    };
+    assert_failed(&refused, Code::FailedPrecondition, "INVALID_CONTENT", None);
 }

@@ -1,0 +1,205 @@
+//! The nodes from the root of a walk to where it is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use ipfrs_core::{Cid, CidList, Error, Result, identity_payload};
+use ipfrs_store::BlockStore;
+
+use super::part::{Below, Links, Part, links_below};
+use super::seen::Seen;
+
+/// Most blocks that are asked of the store at once.
+const MAX_RUN_BLOCKS: usize = 256;
+
+/// Links that are looked at for those that are worth asking for together.
+const MAX_RUN_LINKS: usize = 1024;
+
+/// Memory of the nodes above the current one whose links are kept. The links of further nodes are read again from their
+/// blocks when the walk comes back to them.
+const MAX_OPEN_BYTES: usize = 16 * 1024 * 1024;
+
+/// Nodes above the current one that keep what they asked the store for, up to 80 kB each.
+const MAX_RUNS: usize = 32;
+
+/// The nodes on the way from the roots to where the walk is, without those of which all links were taken: a list of any
+/// length, whose nodes link to the next one last, takes no memory.
+pub(super) struct Path {
+    /// Stands for all roots.
+    roots: Frame,
+    /// The nodes below the roots that keep no links, and their content IDs.
+    closed: Vec<Closed>,
+    closed_nodes: CidList,
+    /// The nodes below these.
+    open: VecDeque<Frame>,
+    /// Memory of `open`, in bytes.
+    open_bytes: usize,
+}
+
+/// A node whose links are read again.
+struct Closed {
+    part: Part,
+    next: u32,
+    depth: u32,
+}
+
+impl Path {
+    pub(super) fn new(roots: Frame) -> Self {
+        Self { roots, closed: Vec::new(), closed_nodes: CidList::default(), open: VecDeque::new(), open_bytes: 0 }
+    }
+
+    /// Returns the innermost node with links that were not taken; `None` at the end.
+    pub(super) async fn current(&mut self, store: &Arc<dyn BlockStore>) -> Result<Option<&mut Frame>> {
+        self.drop_done();
+        if self.open.is_empty() && !self.closed.is_empty() {
+            self.reopen(store).await?;
+        }
+        let frame = self.open.back_mut().unwrap_or(&mut self.roots);
+        Ok(if frame.is_done() { None } else { Some(frame) })
+    }
+
+    /// Goes down to a node.
+    pub(super) fn push(&mut self, frame: Frame) {
+        self.drop_done();
+        self.open_bytes += frame.memory();
+        self.open.push_back(frame);
+        if let Some(frame) = self.open.iter_mut().nth_back(MAX_RUNS) {
+            frame.run = None;
+        }
+        while self.open_bytes > MAX_OPEN_BYTES && self.open.len() > 1 {
+            let Some(frame) = self.open.pop_front() else { break };
+            self.open_bytes -= frame.memory();
+            if let Some((cid, part)) = frame.node {
+                self.closed_nodes.push(&cid);
+                // A block has fewer links than that.
+                self.closed.push(Closed { part, next: frame.next as u32, depth: frame.depth });
+            }
+        }
+    }
+
+    fn drop_done(&mut self) {
+        while let Some(done) = self.open.pop_back_if(|frame| frame.is_done()) {
+            self.open_bytes -= done.memory();
+        }
+    }
+
+    /// Reads the links of the innermost closed node again.
+    async fn reopen(&mut self, store: &Arc<dyn BlockStore>) -> Result<()> {
+        let (Some(Closed { part, next, depth }), Some(cid)) = (self.closed.pop(), self.closed_nodes.pop()) else {
+            return Ok(());
+        };
+        if self.closed.capacity() > 4 * self.closed.len().max(64) {
+            self.closed.shrink_to(2 * self.closed.len());
+        }
+        let data = match identity_payload(&cid) {
+            Some(payload) => Bytes::copy_from_slice(payload),
+            None => store.get(&cid).await?.ok_or_else(|| {
+                Error::no_block(&cid, format!("block {cid} was removed from this store while the DAG was read"))
+            })?,
+        };
+        let mut frame = Frame::new(cid, part, links_below(cid, data, part).await?, depth);
+        frame.skip(next as usize);
+        self.open_bytes += frame.memory();
+        self.open.push_back(frame);
+        Ok(())
+    }
+}
+
+/// A node whose links are being followed.
+pub(super) struct Frame {
+    /// The node, and what of it is walked; `None` for the list of the roots.
+    node: Option<(Cid, Part)>,
+    links: CidList,
+    below: Below,
+    /// The number of links to the blocks that are linked to.
+    pub(super) depth: u32,
+    /// The first link that has not been taken.
+    pub(super) next: usize,
+    /// The offsets in the list of that link and of the one before it.
+    offset: usize,
+    taken_offset: usize,
+    run: Option<Run>,
+}
+
+/// Blocks that the store was asked for together: some of the links of a node, in order.
+struct Run {
+    asked: VecDeque<Cid>,
+    blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
+}
+
+impl Frame {
+    pub(super) fn new(cid: Cid, part: Part, links: Links, depth: u32) -> Self {
+        Self { node: Some((cid, part)), depth, ..Self::of_roots(links) }
+    }
+
+    pub(super) fn of_roots(Links { cids, below }: Links) -> Self {
+        Self { node: None, links: cids, below, depth: 0, next: 0, offset: 0, taken_offset: 0, run: None }
+    }
+
+    fn is_done(&self) -> bool {
+        self.next >= self.links.len()
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.links.memory()
+    }
+
+    /// Takes the next link, and what is walked below it.
+    pub(super) fn take(&mut self) -> Result<(Cid, Part)> {
+        let mut rest = self.links.iter_from(self.offset);
+        let cid = rest.next().ok_or_else(|| Error::internal("a node has fewer links than it had before"))?;
+        (self.taken_offset, self.offset) = (self.offset, rest.offset());
+        self.next += 1;
+        Ok((cid, self.below.part(self.next - 1, self.links.len())))
+    }
+
+    /// Goes on behind links that were taken before.
+    fn skip(&mut self, taken: usize) {
+        let mut rest = self.links.iter();
+        rest.by_ref().take(taken).for_each(drop);
+        (self.offset, self.next) = (rest.offset(), taken);
+    }
+
+    /// Returns the block of the link that was taken last.
+    pub(super) async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, seen: &Seen) -> Result<Bytes> {
+        let missing = || Error::internal("the store left out a block that it was asked for");
+        loop {
+            let Some(run) = self.run.as_mut().filter(|run| !run.asked.is_empty()) else {
+                self.run = Some(self.plan(store, seen));
+                continue;
+            };
+            // Earlier ones were met further down since they were asked for.
+            let is_wanted = run.asked.pop_front().is_some_and(|asked| asked == *cid);
+            let item = run.blocks.next().await.ok_or_else(missing)?;
+            if !is_wanted {
+                continue;
+            }
+            let (_, data) = item?;
+            return data.ok_or_else(|| {
+                let from = self.node.as_ref().map(|(node, _)| format!(", which {node} links to,")).unwrap_or_default();
+                Error::no_block(cid, format!("block {cid}{from} is not in this store"))
+            });
+        }
+    }
+
+    /// Asks for the link that was taken last and those after it that have not been met.
+    fn plan(&self, store: &Arc<dyn BlockStore>, seen: &Seen) -> Run {
+        let count = self.links.len();
+        let ahead = (self.next - 1..).zip(self.links.iter_from(self.taken_offset)).take(MAX_RUN_LINKS);
+        let is_done = |index: usize, cid: &Cid| seen.is_done(cid, self.below.part(index, count));
+        let mut asked: VecDeque<Cid> = VecDeque::new();
+        let wanted = ahead.filter(|(index, cid)| identity_payload(cid).is_none() && !is_done(*index, cid));
+        for (_, cid) in wanted {
+            if asked.len() == MAX_RUN_BLOCKS {
+                break;
+            }
+            // Files of zeros are nodes that link to one block again and again.
+            if seen.repeats() || asked.back() != Some(&cid) {
+                asked.push_back(cid);
+            }
+        }
+        Run { blocks: store.get_many(asked.iter().copied().collect()), asked }
+    }
+}
