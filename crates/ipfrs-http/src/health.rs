@@ -20,7 +20,7 @@ pub(crate) async fn live() -> Response {
 
 /// `GET /health/ready`: requests are welcome; 503 while starting, while draining, and when the store takes no writes.
 pub(crate) async fn ready(State(state): State<AppState>) -> Response {
-    let Some(reason) = not_ready(&state) else {
+    let Some(reason) = not_ready(&state).await else {
         return ([NO_STORE], Json(json!({"status": "ready"}))).into_response();
     };
     let not_ready = Json(json!({"status": "not ready", "reason": reason}));
@@ -28,17 +28,17 @@ pub(crate) async fn ready(State(state): State<AppState>) -> Response {
 }
 
 /// Why requests should go elsewhere.
-fn not_ready(state: &AppState) -> Option<String> {
+async fn not_ready(state: &AppState) -> Option<String> {
     if !state.lifecycle.is_ready() {
         return Some("the daemon is starting or draining".to_owned());
     }
-    state.node.check().err().map(|e| e.to_string())
+    state.node.check().await.err().map(|e| e.to_string())
 }
 
 /// `GET /health`: readiness with the version and the size of the store.
 pub(crate) async fn health(State(state): State<AppState>) -> Result<Response, GatewayError> {
     let stats = state.node.stats().await?;
-    let reason = not_ready(&state);
+    let reason = not_ready(&state).await;
     let is_ready = reason.is_none();
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let body = json!({

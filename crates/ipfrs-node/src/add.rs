@@ -174,7 +174,7 @@ impl Node {
         let operation = options.operation.map(begin).transpose()?;
         let turn = self.turn().await?;
         let active = Active::begin(&self.inner.metrics.uploads_active);
-        let mut tree = Tree::new(self.scratch_dir());
+        let mut tree = Tree::new(self.scratch_dir(), (!self.inner.read_only).then(|| self.inner.store.clone()));
         if options.wrap_with_directory {
             // It is there even where nothing is put into it.
             tree.directory(&[], Attributes::default()).await?;

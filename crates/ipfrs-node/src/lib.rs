@@ -31,6 +31,7 @@ mod pin_list;
 mod pins;
 mod protection;
 mod reachable;
+mod readiness;
 mod request_ids;
 mod request_slots;
 mod sorted_table;
@@ -53,7 +54,7 @@ pub use identity::Identity;
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
 /// What an engine of an embedder's own is made with: see [`Node::over`].
 pub use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, MemoryStore, Section, Spared};
-pub use ipfrs_store::{DamagedPack, Mappings, PinMode, PutMode, Stats, StoreConfig, Stored};
+pub use ipfrs_store::{DamagedPack, Disk, Mappings, PinMode, PutMode, Reserve, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_tensor::{

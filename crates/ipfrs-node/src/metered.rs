@@ -8,7 +8,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
 };
 use std::sync::Arc;
 
@@ -149,6 +149,10 @@ impl BlockStore for Metered {
 
     fn check(&self) -> Result<()> {
         self.inner.check()
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>> {
+        self.inner.disk().await
     }
 
     fn mappings(&self) -> Option<Mappings> {

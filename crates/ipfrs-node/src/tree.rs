@@ -1,8 +1,10 @@
 //! The names of an import, and the directories that follow from them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ipfrs_core::{Error, Result, cid_from_bytes};
+use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{Attributes, DirectoryBuilder, Entry, EntryKind, Importer, Mtime, entry_hash};
 use tokio::task::coop::consume_budget;
 
@@ -32,16 +34,18 @@ const HASH_BYTES: usize = 8;
 pub(crate) struct Tree {
     /// Absent while another thread has it, or has failed with it.
     table: Option<SortedTable>,
+    /// The store, whose disk keeps its reserve when the temporary file grows.
+    store: Option<Arc<dyn BlockStore>>,
 }
 
 impl Tree {
-    /// An empty one, whose temporary file is made in `dir` when it is needed.
-    pub(crate) fn new(dir: PathBuf) -> Self {
-        Self::with_memory(dir, MAX_MEMORY_BYTES)
+    /// Makes an empty one, whose temporary file is made in `dir` when it is needed, on the disk of `store`.
+    pub(crate) fn new(dir: PathBuf, store: Option<Arc<dyn BlockStore>>) -> Self {
+        Self { store, ..Self::with_memory(dir, MAX_MEMORY_BYTES) }
     }
 
     fn with_memory(dir: PathBuf, max_bytes: usize) -> Self {
-        Self { table: Some(SortedTable::new(dir, max_bytes)) }
+        Self { table: Some(SortedTable::new(dir, max_bytes)), store: None }
     }
 
     /// Puts `entry` at `names`, of which there is at least one.
@@ -130,7 +134,15 @@ impl Tree {
     }
 
     async fn make_room(&mut self) -> Result<()> {
-        if self.table()?.is_full() { self.on_blocking_thread(SortedTable::spill).await } else { Ok(()) }
+        if !self.table()?.is_full() {
+            return Ok(());
+        }
+        if let Some(store) = &self.store
+            && let Some(disk) = store.disk().await?
+        {
+            disk.check(MAX_MEMORY_BYTES as u64)?;
+        }
+        self.on_blocking_thread(SortedTable::spill).await
     }
 
     /// Does something with the table where it may wait for a disk.

@@ -22,6 +22,7 @@ mod damaged_packs;
 mod denylists;
 mod download;
 mod endings;
+mod full_disk;
 mod gateway_car;
 mod gateway_directories;
 mod gateway_formats;

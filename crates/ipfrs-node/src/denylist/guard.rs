@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, Result};
-use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, Mappings, PutMode, Spared, Stats, Stored};
+use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, Disk, Mappings, PutMode, Spared, Stats, Stored};
 
 use super::Denylists;
 
@@ -108,6 +108,10 @@ impl BlockStore for Guarded {
 
     fn check(&self) -> Result<()> {
         self.store.check()
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>> {
+        self.store.disk().await
     }
 
     fn mappings(&self) -> Option<Mappings> {

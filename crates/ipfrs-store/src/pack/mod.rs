@@ -54,7 +54,8 @@ use self::walk::Walk;
 use self::writer::Writer;
 use crate::store::{self, Admission};
 use crate::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Durability, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, Durability, Mappings, PutMode, Scrubbed, Spared, Stats,
+    Stored,
 };
 
 /// Smallest [`PackOptions::pack_bytes`].
@@ -229,6 +230,10 @@ impl BlockStore for PackStore {
 
     fn check(&self) -> Result<()> {
         self.shared.check()
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>> {
+        self.blocking(Shared::disk).await
     }
 
     fn mappings(&self) -> Option<Mappings> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -39,6 +39,8 @@ pub(super) struct Shared {
     removals: AtomicU64,
     /// Why nothing can be written any more.
     failed: OnceLock<Error>,
+    /// Whether the last write to a pack failed, so that the next may fail as well.
+    is_doubtful: AtomicBool,
     packs: RwLock<BTreeMap<u32, Arc<Pack>>>,
     /// `None` once closed.
     open: RwLock<Option<Open>>,
@@ -82,6 +84,7 @@ impl Shared {
             compaction: tokio::sync::Mutex::default(),
             removals: AtomicU64::new(0),
             failed: OnceLock::new(),
+            is_doubtful: AtomicBool::new(false),
             packs: RwLock::new(packs),
             open: RwLock::new(None),
         };
@@ -143,6 +146,16 @@ impl Shared {
     /// Nothing is to be written any more. The first reason is kept.
     pub(super) fn set_failed(&self, why: Error) {
         let _ = self.failed.set(why);
+    }
+
+    /// Notes whether the last write to a pack failed, for [`Self::disk`].
+    pub(super) fn note_write(&self, is_ok: bool) {
+        self.is_doubtful.store(!is_ok, Ordering::Relaxed);
+    }
+
+    /// Returns whether the last write to a pack failed.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Relaxed)
     }
 
     /// Lets the index and the lock go. Slices that are in use stay valid.
@@ -231,7 +244,6 @@ impl Shared {
             cache_hits,
             cache_misses,
             cache_bytes,
-            reserve: self.reserve(),
         }
     }
 

@@ -177,7 +177,10 @@ impl Writer {
                         next = Some(write);
                         continue;
                     }
-                    Err(error) => write.refuse(error),
+                    Err(error) => {
+                        self.shared.note_write(false);
+                        write.refuse(error);
+                    }
                 },
             }
             if group.batch.bytes() >= GROUP_BYTES as u64 || group.batch.changes().blocks.len() >= GROUP_BLOCKS {
@@ -251,6 +254,9 @@ impl Writer {
         // What is only copied may be lost again: its pack is not removed before this one is synced.
         let is_copy = answers.iter().all(|answer| matches!(answer, Answer::Keep(..)));
         let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch, is_copy) };
+        if !batch.is_empty() {
+            self.shared.note_write(committed.is_ok());
+        }
         if committed.is_ok() {
             self.shared.cache.apply(batch.into_changes());
             // After the cache has let the blocks go: who sees the new number must not get them any more.
