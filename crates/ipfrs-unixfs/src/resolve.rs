@@ -57,7 +57,7 @@ pub fn leads_nowhere(error: &Error) -> bool {
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
-            "a path of {} segments is over the limit of {MAX_PATH_SEGMENTS}",
+            "a path of {} segments is over the limit of {MAX_PATH_SEGMENTS}: begin at a CID further down",
             segments.len()
         )));
     }
