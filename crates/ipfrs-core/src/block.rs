@@ -85,7 +85,9 @@ impl Block {
 
 fn check_size(size: usize) -> Result<()> {
     if size > MAX_BLOCK_BYTES {
-        return Err(Error::too_large(format!("a block of {size} bytes is over the limit of {MAX_BLOCK_BYTES} bytes")));
+        return Err(Error::too_large(format!(
+            "a block of {size} bytes is over the limit of {MAX_BLOCK_BYTES} bytes: add it as a file"
+        )));
     }
     Ok(())
 }

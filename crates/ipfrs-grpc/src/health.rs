@@ -25,10 +25,10 @@ pub(crate) struct Readiness {
 }
 
 impl Readiness {
-    fn status(&self, service: &str) -> ServingStatus {
+    async fn status(&self, service: &str) -> ServingStatus {
         if !service.is_empty() && !self.services.contains(&service) {
             ServingStatus::ServiceUnknown
-        } else if self.lifecycle.is_ready() && self.node.check().is_ok() {
+        } else if self.lifecycle.is_ready() && self.node.check().await.is_ok() {
             ServingStatus::Serving
         } else {
             ServingStatus::NotServing
@@ -51,7 +51,7 @@ fn answer(status: ServingStatus) -> HealthCheckResponse {
 impl Health for Readiness {
     async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
         let service = request.into_inner().service;
-        match self.status(&service) {
+        match self.status(&service).await {
             ServingStatus::ServiceUnknown => Err(unknown(&service)),
             status => Ok(Response::new(answer(status))),
         }
@@ -65,14 +65,15 @@ impl Health for Readiness {
         let changes = stream::unfold(None, move |told| {
             let (readiness, service) = (readiness.clone(), service.clone());
             async move {
-                while told == Some(readiness.status(&service)) {
+                let mut status = readiness.status(&service).await;
+                while told == Some(status) {
                     if readiness.lifecycle.is_draining() {
                         return None;
                     }
                     // What has not changed by then is looked at again.
                     let _ = tokio::time::timeout(WATCH_INTERVAL, readiness.lifecycle.drain_begun()).await;
+                    status = readiness.status(&service).await;
                 }
-                let status = readiness.status(&service);
                 Some((Ok(answer(status)), Some(status)))
             }
         });

@@ -383,13 +383,13 @@ pub(crate) fn pieces(body: Body) -> impl Stream<Item = Result<Bytes>> + Send + U
 /// The whole of a request's body.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] over `limit` bytes, which come from `key`.
-pub(crate) async fn whole(body: Body, limit: usize, key: &str) -> Result<Bytes> {
+/// [`ErrorKind::TooLarge`] over `limit` bytes, which come from `key`, with the `remedy`.
+pub(crate) async fn whole(body: Body, limit: usize, key: &str, remedy: &str) -> Result<Bytes> {
     let declared = http_body::Body::size_hint(&body).lower();
     let too_large = || {
         Error::new(
             ErrorKind::TooLarge,
-            format!("the request's body is over the limit of {limit} bytes ({key}): send several"),
+            format!("the request's body is over the limit of {limit} bytes ({key}): {remedy}"),
         )
     };
     if declared > limit as u64 {

@@ -23,7 +23,7 @@ pub(crate) async fn live() -> Response {
 
 /// `GET /health/ready`: requests are welcome; 503 while starting, while draining, and when the store takes no writes.
 pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extension<PublicHost>>) -> Response {
-    let Some(reason) = not_ready(&state) else {
+    let Some(reason) = not_ready(&state).await else {
         return ([NO_STORE], Json(json!({"status": "ready"}))).into_response();
     };
     let not_ready = match public {
@@ -34,11 +34,11 @@ pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extensio
 }
 
 /// Returns why requests should be sent elsewhere.
-fn not_ready(state: &AppState) -> Option<String> {
+async fn not_ready(state: &AppState) -> Option<String> {
     if !state.lifecycle.is_ready() {
         return Some("the daemon is starting or draining".to_owned());
     }
-    state.node.check().err().map(|e| error::text(&e))
+    state.node.check().await.err().map(|e| error::text(&e))
 }
 
 /// `GET /health`: readiness with the version and the size of the store. Under a public host the status alone.
@@ -46,7 +46,7 @@ pub(crate) async fn health(
     State(state): State<AppState>,
     public: Option<Extension<PublicHost>>,
 ) -> Result<Response, GatewayError> {
-    let reason = not_ready(&state);
+    let reason = not_ready(&state).await;
     let is_ready = reason.is_none();
     let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let status = if is_ready { "ok" } else { "not ready" };

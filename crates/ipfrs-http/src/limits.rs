@@ -11,8 +11,7 @@ use std::time::Duration;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
-use http::header::RANGE;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Limit, Node, RequestDeadline};
@@ -82,49 +81,83 @@ pub(crate) fn is_long(path: &str) -> bool {
     gateway::path::parts(path).count() > MAX_PATH_SEGMENTS
 }
 
+/// Advice to a client that asks for content which is too large: it depends on the route.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Remedy {
+    /// On the gateway.
+    Gateway,
+    /// Under `/v1/stream/download`.
+    Download,
+    /// Under `/v1/tensor`.
+    Tensor,
+    /// In the RPC.
+    Rpc,
+}
+
+impl Remedy {
+    fn of_content(self) -> &'static str {
+        match self {
+            Self::Gateway => "ask for it with ?format=car, or block by block with ?format=raw",
+            Self::Download => "ask for /ipfs/{cid}?format=car, or block by block with ?format=raw",
+            Self::Tensor => "ask for parts of it with slice=, or for /ipfs/{cid}?format=car",
+            Self::Rpc => "use dag/export for a CAR of it, or block/get for its blocks",
+        }
+    }
+
+    fn of_range(self) -> &'static str {
+        match self {
+            Self::Gateway => {
+                "ask for the whole file, or for the blocks of the range with ?format=car&entity-bytes=FROM:TO"
+            }
+            Self::Download => {
+                "ask for the whole file, or for the blocks of the range with /ipfs/{cid}?format=car&entity-bytes=FROM:TO"
+            }
+            Self::Tensor => "ask for the whole tensor, or for parts of it with slice=",
+            Self::Rpc => "ask for the whole file, or for its blocks with block/get",
+        }
+    }
+}
+
 /// Refuses what is too large to be served as a file or an archive, whatever part of it is asked for: a client could ask for
 /// part after part.
 ///
 /// # Errors
 /// [`ErrorKind::Gone`] over `gateway.max_deserialized_bytes`.
-pub(crate) fn check_size(state: &AppState, size: u64) -> Result<()> {
+pub(crate) fn check_size(state: &AppState, size: u64, remedy: Remedy) -> Result<()> {
     let most = state.config.max_deserialized_bytes;
     if most == 0 || size <= most {
         return Ok(());
     }
-    Err(too_large_to_deserialise(&state.node, most))
+    Err(too_large_to_deserialise(&state.node, most, remedy))
 }
 
 /// Refuses ranges of files that are too large for these.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] over `gateway.max_range_request_bytes`.
-pub(crate) fn check_range(state: &AppState, headers: &HeaderMap, size: u64) -> Result<()> {
+pub(crate) fn check_range(state: &AppState, is_range: bool, size: u64, remedy: Remedy) -> Result<()> {
     let most = state.config.max_range_request_bytes;
-    if most == 0 || size <= most || !headers.contains_key(RANGE) {
+    if most == 0 || size <= most || !is_range {
         return Ok(());
     }
     state.node.count_refusal(Limit::RangeRequestBytes);
     let what = format!("ranges of files larger than {most} bytes are not served");
     let limit = format!("gateway.max_range_request_bytes = {most}");
-    let remedy = "ask for the whole file, or for the blocks of the range with ?format=car&entity-bytes=FROM:TO";
-    Err(Error::unsupported(format!("{what} ({limit}): {remedy}")))
+    Err(Error::unsupported(format!("{what} ({limit}): {}", remedy.of_range())))
 }
 
-fn too_large_to_deserialise(node: &Node, most: u64) -> Error {
+fn too_large_to_deserialise(node: &Node, most: u64, remedy: Remedy) -> Error {
     node.count_refusal(Limit::DeserializedBytes);
     let what = format!("content larger than {most} bytes is served in forms that can be verified only");
     let limit = format!("gateway.max_deserialized_bytes = {most}");
-    Error::new(
-        ErrorKind::Gone,
-        format!("{what} ({limit}): ask for it with ?format=car, or block by block with ?format=raw"),
-    )
+    Error::new(ErrorKind::Gone, format!("{what} ({limit}): {}", remedy.of_content()))
 }
 
 /// An archive whose length is not known before its end, broken off when it is too large to be served as one.
 pub(crate) fn bounded(
     state: &AppState,
     pieces: impl Stream<Item = Result<Bytes>> + Send + 'static,
+    remedy: Remedy,
 ) -> impl Stream<Item = Result<Bytes>> + Send + 'static {
     let (node, most) = (state.node.clone(), state.config.max_deserialized_bytes);
     let is_over = move |sent: u64| most > 0 && sent > most;
@@ -134,7 +167,7 @@ pub(crate) fn bounded(
         std::future::ready(match (was_over, is_over(*sent)) {
             // Whoever gathers pieces asks for more of them behind the error, which is told, and counted, once.
             (true, _) => None,
-            (false, true) => Some(Err(too_large_to_deserialise(&node, most))),
+            (false, true) => Some(Err(too_large_to_deserialise(&node, most, remedy))),
             (false, false) => Some(piece),
         })
     })

@@ -42,7 +42,7 @@ impl Record {
         let bytes = bytes.into();
         if bytes.len() > MAX_RECORD_BYTES {
             return Err(Error::too_large(format!(
-                "an IPNS record has at most {MAX_RECORD_BYTES} bytes, and this one {}",
+                "an IPNS record has at most {MAX_RECORD_BYTES} bytes, and this one {}: sign one with a shorter value",
                 bytes.len()
             )));
         }

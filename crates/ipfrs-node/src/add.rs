@@ -178,7 +178,7 @@ impl Node {
         let operation = options.operation.map(begin).transpose()?;
         let turn = self.turn().await?;
         let active = Active::begin(&self.inner.metrics.uploads_active);
-        let mut tree = Tree::new(self.scratch_dir());
+        let mut tree = Tree::new(self.scratch_dir(), (!self.inner.read_only).then(|| self.inner.store.clone()));
         if options.skip_empty_directories {
             tree.skip_empty();
         }

@@ -32,6 +32,7 @@ mod pin_list;
 mod pins;
 mod protection;
 mod reachable;
+mod readiness;
 mod request_ids;
 mod request_slots;
 mod sorted_table;
@@ -55,7 +56,7 @@ pub use identity::Identity;
 pub use ipfrs_ipns::{KeyType, MAX_RECORD_BYTES, Name, Record};
 /// What an engine of an embedder's own is made with: see [`Node::over`].
 pub use ipfrs_store::{BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, MemoryStore, Section, Spared};
-pub use ipfrs_store::{DamagedPack, EpochCache, Mappings, PinMode, PutMode, Stats, StoreConfig, Stored};
+pub use ipfrs_store::{DamagedPack, Disk, EpochCache, Mappings, PinMode, PutMode, Reserve, Stats, StoreConfig, Stored};
 pub use ipfrs_stream::car;
 pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_tensor::{

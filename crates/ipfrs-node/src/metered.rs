@@ -8,7 +8,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
+    Stored,
 };
 use std::sync::{Arc, Weak};
 
@@ -155,6 +156,10 @@ impl BlockStore for Metered {
 
     fn check(&self) -> Result<()> {
         self.inner.check()
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>> {
+        self.inner.disk().await
     }
 
     fn mappings(&self) -> Option<Mappings> {

@@ -30,6 +30,7 @@ use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::operations::Operations;
 use crate::protection::Protection;
+use crate::readiness::Readiness;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -75,7 +76,7 @@ pub(crate) struct Inner {
     /// Whether every block is verified when it is read: then nothing that was read is kept.
     verify_on_read: bool,
     /// Whether nothing is written.
-    read_only: bool,
+    pub(crate) read_only: bool,
     /// One permit for each import that works at the moment.
     imports: Arc<Semaphore>,
     /// One permit for each KiB of bodies that are whole in memory.
@@ -85,6 +86,8 @@ pub(crate) struct Inner {
     bandwidth: Bandwidth,
     pub(crate) operations: Operations,
     pub(crate) uploads: Uploads,
+    /// Whether the disk takes writes.
+    readiness: Readiness,
     pub(crate) dnslink: Dnslink,
     /// The records of IPNS names.
     pub(crate) names: Names,
@@ -228,6 +231,7 @@ impl Node {
             bandwidth: Bandwidth::default(),
             operations: Operations::default(),
             uploads: Uploads::new(&repo),
+            readiness: Readiness::default(),
             repo,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -312,12 +316,15 @@ impl Node {
         if self.inner.read_only { std::env::temp_dir() } else { self.inner.repo.clone() }
     }
 
-    /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.
+    /// Checks whether blocks can be stored: for health checks. The disk is looked at fifty times a second at most.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] with the reason.
-    pub fn check(&self) -> Result<()> {
-        self.inner.store.check()
+    /// [`ErrorKind::Unavailable`] for a store that takes no more writes, [`ErrorKind::NoSpace`] for a full disk,
+    /// [`ErrorKind::Timeout`] for one that does not respond; else what the disk fails with.
+    pub async fn check(&self) -> Result<()> {
+        self.inner.store.check()?;
+        // Nothing is written there, whatever the disk says.
+        if self.inner.read_only { Ok(()) } else { self.inner.readiness.check(&self.inner.store).await }
     }
 
     /// A number that changes when blocks go away from the store (see `BlockStore::removals`), and when other denylists are

@@ -20,7 +20,7 @@ impl ContentPath {
     pub fn new(root: Cid, segments: Vec<String>) -> Result<Self> {
         if segments.len() > MAX_PATH_SEGMENTS {
             return Err(Error::too_large(format!(
-                "the path has {} segments, over the limit of {MAX_PATH_SEGMENTS}",
+                "the path has {} segments, over the limit of {MAX_PATH_SEGMENTS}: begin at a CID further down",
                 segments.len()
             )));
         }

@@ -1,8 +1,10 @@
 //! The names of an import, and the directories that follow from them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ipfrs_core::{Error, Result, cid_from_bytes};
+use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{Attributes, DirectoryBuilder, Entry, EntryKind, Importer, Mtime, entry_hash};
 use tokio::task::coop::consume_budget;
 
@@ -34,6 +36,8 @@ pub(crate) struct Tree {
     table: Option<SortedTable>,
     /// Whether directories are left out that nothing is in, but for those at the top.
     skips_empty: bool,
+    /// The store, whose disk keeps its reserve when the temporary file grows.
+    store: Option<Arc<dyn BlockStore>>,
 }
 
 /// Result of building a directory.
@@ -46,13 +50,13 @@ enum Outcome {
 }
 
 impl Tree {
-    /// An empty one, whose temporary file is made in `dir` when it is needed.
-    pub(crate) fn new(dir: PathBuf) -> Self {
-        Self::with_memory(dir, MAX_MEMORY_BYTES)
+    /// Makes an empty one, whose temporary file is made in `dir` when it is needed, on the disk of `store`.
+    pub(crate) fn new(dir: PathBuf, store: Option<Arc<dyn BlockStore>>) -> Self {
+        Self { store, ..Self::with_memory(dir, MAX_MEMORY_BYTES) }
     }
 
     fn with_memory(dir: PathBuf, max_bytes: usize) -> Self {
-        Self { table: Some(SortedTable::new(dir, max_bytes)), skips_empty: false }
+        Self { table: Some(SortedTable::new(dir, max_bytes)), skips_empty: false, store: None }
     }
 
     /// Has directories left out that nothing is in, but for those at the top.
@@ -176,7 +180,15 @@ impl Tree {
     }
 
     async fn make_room(&mut self) -> Result<()> {
-        if self.table()?.is_full() { self.on_blocking_thread(SortedTable::spill).await } else { Ok(()) }
+        if !self.table()?.is_full() {
+            return Ok(());
+        }
+        if let Some(store) = &self.store
+            && let Some(disk) = store.disk().await?
+        {
+            disk.check(MAX_MEMORY_BYTES as u64)?;
+        }
+        self.on_blocking_thread(SortedTable::spill).await
     }
 
     /// Does something with the table where it may wait for a disk.

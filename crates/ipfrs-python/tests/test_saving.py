@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,40 @@ def test_directories_that_are_too_deep_are_refused(node: ipfrs.Node, tmp_path: P
         cid = node.put(directory_block([("d", cid)]), codec="dag-pb")
     with pytest.raises(ipfrs.InvalidInputError, match="128"):
         node.save(cid, tmp_path / "saved")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_small_files_take_few_requests(gateway: ipfrs.Gateway, tmp_path: Path) -> None:
+    original = tmp_path / "original"
+    (original / "sub").mkdir(parents=True)
+    for number in range(600):
+        (original / f"{number}").write_bytes(b"%d" % (number % 500))
+        os.symlink(f"../{number}", original / "sub" / f"{number}")
+    (original / "empty").write_bytes(b"")
+    (original / "large").write_bytes(os.urandom(600_000))
+
+    def requests() -> int:
+        with urllib.request.urlopen(f"{gateway.url}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(int(line.rpartition(" ")[2]) for line in lines if line.startswith("ipfrs_http_requests_total{"))
+
+    with gateway.client() as client:
+        for number, options in enumerate(({}, {"cid_version": 1}, {"raw_leaves": False, "chunker": "size-100"})):
+            folder = client.add_dir(original, **options)  # type: ignore[arg-type]
+            before = requests()
+            client.save(folder, tmp_path / f"copy{number}")
+            assert tree(tmp_path / f"copy{number}") == tree(original)
+            assert requests() - before < 30
+
+
+def test_file_that_is_not_as_it_should_be_is_read_as_cat_reads_it(store: Store, tmp_path: Path) -> None:
+    # A file that says that it is longer than it is, and one beside it.
+    wrong = store.put(bytes.fromhex("0a0808021202686918") + b"\x07", codec="dag-pb")
+    folder = store.put(directory_block([("a", store.put(b"here")), ("b", wrong)]), codec="dag-pb")
+    with pytest.raises(ipfrs.IpfrsError):
+        store.cat(wrong)
+    with pytest.raises(ipfrs.IpfrsError):
+        store.save(folder, tmp_path / "saved")
     assert list(tmp_path.iterdir()) == []
 
 

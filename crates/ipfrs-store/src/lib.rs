@@ -23,6 +23,6 @@ pub use memory::MemoryStore;
 pub use pack::{PackOptions, PackStore};
 pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
 pub use store::{
-    BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, PutMode, RESERVED_CODEC, Reserve, Scrubbed,
-    Spared, Stats, Stored,
+    BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, Disk, PutMode, RESERVED_CODEC, Reserve,
+    Scrubbed, Spared, Stats, Stored,
 };

@@ -1,7 +1,7 @@
 //! The contract that every engine keeps.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
@@ -63,8 +63,44 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Approximate size of the location cache, in bytes.
     pub cache_bytes: u64,
-    /// What puts leave free on the disk.
+}
+
+/// Disk that an engine writes blocks to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Directory of the store on it.
+    pub dir: PathBuf,
+    /// Number of its file system (`st_dev`): equal for two directories on one file system.
+    pub device: u64,
+    /// Bytes that can be written to it.
+    pub free_bytes: u64,
+    /// Bytes of them that puts leave free.
     pub reserve: Reserve,
+}
+
+impl Disk {
+    /// Checks that another `bytes` of blocks can be put.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] names the disk, and says how much is free and how much is kept free.
+    pub fn check(&self, bytes: u64) -> Result<()> {
+        match self.free_bytes >= bytes.saturating_add(self.reserve.after(bytes)) {
+            true => Ok(()),
+            false => Err(no_room(&self.dir, self.free_bytes, self.reserve.after(bytes), bytes)),
+        }
+    }
+}
+
+/// Returns the error of a disk that lacks room for `needed` bytes besides the `kept` ones.
+pub(crate) fn no_room(dir: &Path, free: u64, kept: u64, needed: u64) -> Error {
+    let dir = dir.display();
+    Error::new(
+        ErrorKind::NoSpace,
+        format!(
+            "the disk of {dir} has {free} bytes left, of which {kept} are kept free for collecting garbage, and {needed} \
+             are needed: make room"
+        ),
+    )
 }
 
 /// How much of the disk puts leave free: what [`BlockStore::compact`] needs to move all that may be alive in one pack, at
@@ -285,6 +321,15 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// was closed. Blocks may be read all the same.
     fn check(&self) -> Result<()>;
 
+    /// Looks at the disk that puts write to; `None` for engines without one, and where the file system does not tell
+    /// its free space. A disk that failed the last put is tried with a small file first.
+    ///
+    /// # Errors
+    /// The reason for which nothing can be written now.
+    async fn disk(&self) -> Result<Option<Disk>> {
+        Ok(None)
+    }
+
     /// The mapped files that returned [`Bytes`] may lie in, for sockets that can send from a file; `None` for engines
     /// that map nothing.
     fn mappings(&self) -> Option<Mappings> {
@@ -342,9 +387,9 @@ pub(crate) fn admit(block: &Block) -> Result<Admission> {
     }
     match HashFunction::from_code(cid.hash().code())? {
         HashFunction::Identity => Ok(Admission::Identity),
-        _ if size > MAX_BLOCK_BYTES => {
-            Err(Error::too_large(format!("block {cid} has {size} bytes, over the limit of {MAX_BLOCK_BYTES} bytes")))
-        }
+        _ if size > MAX_BLOCK_BYTES => Err(Error::too_large(format!(
+            "block {cid} has {size} bytes, over the limit of {MAX_BLOCK_BYTES} bytes: add it as a file"
+        ))),
         _ => Ok(Admission::Store),
     }
 }

@@ -58,6 +58,13 @@ async fn child_whose_pack_cannot_grow() {
     assert!(len < 16 * 1024 * 1024, "what was written of a refused put must be cut away");
     assert_holds(&store, &stored).await;
     assert_lacks(&store, &refused).await;
+    // A disk that refused the last write is tried before it is called writable.
+    limit_files_to(Some(1_000));
+    let error = store.disk().await.unwrap_err();
+    assert!(error.message().contains("cannot write to"), "{error}");
+    limit_files_to(Some(16 * 1024 * 1024));
+    assert!(store.disk().await.unwrap().unwrap().free_bytes > 0);
+    assert!(!dir.join("write-probe").exists());
     // A smaller one still fits, at the same place.
     let small = random_block(50_000);
     put_all(&store, std::slice::from_ref(&small)).await;

@@ -31,7 +31,9 @@ impl Visited {
             return Ok(false);
         }
         if self.fingerprints.len() > MAX_DAG_BLOCKS {
-            return Err(Error::too_large(format!("the DAG has more than the limit of {MAX_DAG_BLOCKS} blocks")));
+            return Err(Error::too_large(format!(
+                "the DAG has more than the limit of {MAX_DAG_BLOCKS} blocks: ask for parts of it"
+            )));
         }
         Ok(true)
     }

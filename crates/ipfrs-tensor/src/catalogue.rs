@@ -194,7 +194,10 @@ pub(crate) fn shown(name: &str) -> String {
 pub fn bytes_of(dtype: Dtype, shape: &[u64]) -> Result<u64> {
     let invalid = |why: String| Error::invalid(format!("shape {shape:?} of {dtype}: {why}"));
     if shape.len() > MAX_RANK {
-        return Err(Error::invalid(format!("a shape of {} dimensions is over the limit of {MAX_RANK}", shape.len())));
+        return Err(Error::invalid(format!(
+            "a shape of {} dimensions is over the limit of {MAX_RANK}: join some",
+            shape.len()
+        )));
     }
     // From the outermost dimension on, as the reference of safetensors counts: what overflows before a dimension of 0 comes is
     // no shape there.

@@ -37,7 +37,7 @@ fn dictionary(prefix: &[u8]) -> Result<(usize, usize)> {
     };
     if length > MAX_HEADER_BYTES {
         return Err(Error::too_large(format!(
-            "the .npy header claims {length} bytes, over the limit of {MAX_HEADER_BYTES}"
+            "the .npy header claims {length} bytes, over the limit of {MAX_HEADER_BYTES}: save it as safetensors"
         )));
     }
     Ok((start, start + length))

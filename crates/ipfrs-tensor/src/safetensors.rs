@@ -34,7 +34,7 @@ pub(crate) fn header(prefix: &[u8]) -> Result<Header> {
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER_BYTES {
         return Err(Error::too_large(format!(
-            "the safetensors header claims {length} bytes, over the limit of {MAX_HEADER_BYTES}"
+            "the safetensors header claims {length} bytes, over the limit of {MAX_HEADER_BYTES}: divide the file"
         )));
     }
     let bytes = LENGTH_BYTES + usize::try_from(length).unwrap_or(usize::MAX - LENGTH_BYTES);

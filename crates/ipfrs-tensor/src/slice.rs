@@ -65,7 +65,10 @@ impl Slice {
 
     fn new(parts: Vec<Part>) -> Result<Self> {
         if parts.len() > MAX_RANK {
-            return Err(Error::invalid(format!("a slice of {} parts is over the limit of {MAX_RANK}", parts.len())));
+            return Err(Error::invalid(format!(
+                "a slice of {} parts is over the limit of {MAX_RANK}: leave out the last, which are whole",
+                parts.len()
+            )));
         }
         if parts.iter().filter(|part| **part == Part::Rest).count() > 1 {
             return Err(Error::invalid("a slice may have `...` once"));

@@ -255,5 +255,7 @@ fn len_delimited(len: usize) -> usize {
 
 /// The error of a block with too many links.
 fn too_many_links() -> Error {
-    Error::too_large(format!("it has more than {MAX_BLOCK_LINKS} links, the most that a block may have"))
+    Error::too_large(format!(
+        "it has more than {MAX_BLOCK_LINKS} links, the most that a block may have: make several that are linked"
+    ))
 }

@@ -106,6 +106,6 @@ fn check_nesting(depth: usize) -> Result<()> {
 /// The error of a block whose lists and maps are too deep.
 fn too_nested() -> Error {
     Error::too_large(format!(
-        "its lists and maps are more than {MAX_BLOCK_NESTING} deep, the most that a block may have"
+        "its lists and maps are more than {MAX_BLOCK_NESTING} deep, the most that a block may have: make several that are linked"
     ))
 }

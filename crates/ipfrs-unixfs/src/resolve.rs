@@ -66,7 +66,7 @@ pub fn roots_before(error: &Error) -> Option<&[Cid]> {
 pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
-            "a path of {} segments is over the limit of {MAX_PATH_SEGMENTS}",
+            "a path of {} segments is over the limit of {MAX_PATH_SEGMENTS}: begin at a CID further down",
             segments.len()
         )));
     }

@@ -34,7 +34,15 @@ impl TestGateway {
 
     /// One over an engine of the test's own.
     pub(crate) async fn start_over(engine: impl BlockStore + 'static, change: impl FnOnce(&mut Config)) -> Self {
-        let repo = tempfile::tempdir().unwrap();
+        Self::over(tempfile::tempdir().unwrap(), engine, change).await
+    }
+
+    /// Starts one over an engine of the test's own, on a repo that is there already.
+    pub(crate) async fn over(
+        repo: TempDir,
+        engine: impl BlockStore + 'static,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config::default();
         config.server.port = 0;
         config.grpc.port = Some(0);

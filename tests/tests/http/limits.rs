@@ -298,3 +298,70 @@ async fn ranges_of_files_that_are_too_large_for_them_are_501() {
     assert_eq!(struck(&gateway, "max_range_request").await, 1);
     assert_eq!(gateway.content(&format!("/ipfs/{large}")).await.len(), 1_001);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_sizes_hold_for_downloads_tensors_and_the_rpc() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_deserialized_bytes = 1_000).await;
+    let (fits, large) = (gateway.add("", content::bytes(1_000)).await, gateway.add("", content::bytes(1_001)).await);
+    let tree = gateway.add_tree("", &[("tree/a", &"x".repeat(700)), ("tree/b", &"x".repeat(700))]).await;
+    let header = "{\"a\":{\"dtype\":\"U8\",\"shape\":[1100],\"data_offsets\":[0,1100]}}";
+    let head = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    let tensors = gateway.add("", [head, vec![0; 1_100]].concat()).await;
+    let is_clear = |text: &str| text.contains("gateway.max_deserialized_bytes = 1000");
+    for path in [
+        format!("/v1/stream/download/{large}"),
+        format!("/v1/stream/download/{large}?offset=5&limit=1"),
+        format!("/v1/tensor/{tensors}"),
+    ] {
+        let text = refusal(gateway.get(&path).await, 410).await;
+        assert!(is_clear(&text), "{path}: {text}");
+    }
+    for command in
+        [format!("cat?arg={large}"), format!("cat?arg={large}&length=1"), format!("cat?arg={fits}&arg={large}")]
+            .into_iter()
+            .chain([format!("get?arg={large}"), format!("get?arg={large}&compress=true"), format!("get?arg={tree}")])
+    {
+        let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
+        assert!(is_clear(&message) && message.contains("dag/export"), "{command}: {message}");
+    }
+    assert_eq!(struck(&gateway, "max_deserialized").await, 9);
+    gateway.content(&format!("/v1/stream/download/{fits}")).await;
+    gateway.content(&format!("/v1/tensor/{tensors}?slice=:10")).await;
+    gateway.content(&format!("/v1/tensor/{tensors}/info")).await;
+    gateway.rpc_bytes(&format!("cat?arg={fits}")).await;
+    gateway.rpc_bytes(&format!("get?arg={fits}")).await;
+    gateway.rpc_bytes(&format!("dag/export?arg={large}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_ranges_hold_for_downloads_tensors_and_the_rpc() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_range_request_bytes = 1_000).await;
+    let large = gateway.add("", content::bytes(1_001)).await;
+    let (download, tensor) = (format!("/v1/stream/download/{large}"), format!("/v1/tensor/{}", npy(&gateway).await));
+    let range = |path: &str| gateway.request(Method::GET, path).header("range", "bytes=0-9").send();
+    let limited = [
+        range(&download).await.unwrap(),
+        gateway.get(&format!("{download}?offset=1")).await,
+        gateway.get(&format!("{download}?limit=1")).await,
+        range(&tensor).await.unwrap(),
+    ];
+    for response in limited {
+        let text = refusal(response, 501).await;
+        assert!(text.contains("gateway.max_range_request_bytes = 1000"), "{text}");
+    }
+    for part in ["offset=1", "length=1"] {
+        let message = rpc_failure(gateway.rpc(&format!("cat?arg={large}&{part}")).send().await.unwrap()).await;
+        assert!(message.contains("gateway.max_range_request_bytes = 1000"), "{message}");
+    }
+    assert_eq!(struck(&gateway, "max_range_request").await, 6);
+    gateway.content(&download).await;
+    gateway.content(&tensor).await;
+    gateway.rpc_bytes(&format!("cat?arg={large}")).await;
+}
+
+/// Adds an `.npy` file of 1,100 bytes.
+async fn npy(gateway: &TestGateway) -> String {
+    let header = format!("{:<117}\n", "{'descr': '|u1', 'fortran_order': False, 'shape': (1100,), }");
+    let head = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes()].concat();
+    gateway.add("", [head, vec![0; 1_100]].concat()).await
+}

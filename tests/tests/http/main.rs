@@ -24,6 +24,7 @@ mod deep_dags;
 mod denylists;
 mod download;
 mod endings;
+mod full_disk;
 mod gateway_absence;
 mod gateway_car;
 mod gateway_directories;

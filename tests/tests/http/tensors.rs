@@ -352,3 +352,22 @@ async fn metrics_count_what_is_done_with_tensors() {
     let route = "ipfrs_http_requests_total{endpoint=\"/v1/tensor/{*path}\",method=\"GET\",status=\"200\"}";
     assert_eq!(gateway.metric(route).await, 5);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn info_is_404_once_the_block_of_the_header_is_removed() {
+    let gateway = TestGateway::start().await;
+    let header = "{\"a\":{\"dtype\":\"U8\",\"shape\":[600000],\"data_offsets\":[0,600000]}}";
+    let head = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    let file = [head, vec![7; 600_000]].concat();
+    let cid = gateway.add("pin=false&raw-leaves=true", file.clone()).await;
+    let info = format!("/v1/tensor/{cid}/info");
+    gateway.content(&info).await;
+    let root = gateway.rpc_json(&format!("dag/get?arg={cid}")).await;
+    let first = root["Links"][0]["Hash"]["/"].as_str().unwrap();
+    gateway.rpc_bytes(&format!("block/rm?arg={first}")).await;
+    for path in [info.clone(), format!("{info}?name=a"), format!("/v1/tensor/{cid}/stats")] {
+        assert_eq!(gateway.get(&path).await.status(), 404, "{path}");
+    }
+    assert_eq!(gateway.add("pin=false&raw-leaves=true", file).await, cid);
+    gateway.content(&info).await;
+}

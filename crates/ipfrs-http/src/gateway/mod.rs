@@ -36,7 +36,7 @@ mod written;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, LOCATION, RANGE, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
@@ -45,8 +45,9 @@ use ipfrs_node::{Limit, Object, ObjectKind};
 use crate::body::{header_text, unknown_length};
 use crate::config::Namespace;
 use crate::error::{GatewayError, Reason, method_not_allowed, refused};
+use crate::limits::{self, Remedy};
+use crate::metrics;
 use crate::router::AppState;
-use crate::{limits, metrics};
 use answer::Answer;
 use codec::Codec;
 use name::{Freshness, Located, Target};
@@ -241,8 +242,8 @@ async fn deserialised(
     file: Payload,
     name: Option<&str>,
 ) -> Result<Response> {
-    limits::check_size(state, file.size())?;
-    limits::check_range(state, headers, file.size())?;
+    limits::check_size(state, file.size(), Remedy::Gateway)?;
+    limits::check_range(state, headers.contains_key(RANGE), file.size(), Remedy::Gateway)?;
     let mut answer = Answer::new(state, request, etag_of, etag(etag_of, ""));
     answer.set(CONTENT_TYPE, content_type_of(state, etag_of, &file, name).await);
     if request.download || request.filename.is_some() {

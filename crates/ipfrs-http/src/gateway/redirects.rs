@@ -89,7 +89,7 @@ async fn content(
         let why = format!("could not use {FILE_NAME}: the page for {status}, {}, is not a file", request.path);
         return Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why));
     };
-    limits::check_size(state, file.size())?;
+    limits::check_size(state, file.size(), limits::Remedy::Gateway)?;
     let page = Payload::File(file.clone());
     let mut answer = Answer::new(state, request, &object, etag(&object, ""));
     answer.set(CONTENT_TYPE, content_type_of(state, &object, &page, request.file_name()).await);

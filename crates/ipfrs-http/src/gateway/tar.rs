@@ -12,7 +12,7 @@ use ipfrs_node::{Object, ObjectKind, Span};
 use super::request::GatewayRequest;
 use super::{Answer, disposition, etag};
 use crate::body::{BEGINNING_BYTES, Chunked, Sized, begun, gathered, unknown_length};
-use crate::limits;
+use crate::limits::{self, Remedy};
 use crate::router::AppState;
 
 /// An archive of a file, directory or symlink, which unpacks to something that is called as its content ID.
@@ -38,7 +38,7 @@ pub(super) async fn archive(
         return Ok(settled);
     }
     if let ObjectKind::File(file) = &object.kind {
-        limits::check_size(state, file.size())?;
+        limits::check_size(state, file.size(), Remedy::Gateway)?;
         if request.is_head {
             let beginning = Span { start: 0, len: file.size().min(BEGINNING_BYTES as u64) };
             state.node.check_blocked(file, beginning).await?;
@@ -53,7 +53,7 @@ pub(super) async fn archive(
         (true, None) => unknown_length(),
         (false, Some(length)) => Sized::body(begun(gathered(archive.pieces).boxed()).await?, length),
         (false, None) => {
-            let pieces = gathered(limits::bounded(state, archive.pieces));
+            let pieces = gathered(limits::bounded(state, archive.pieces, Remedy::Gateway));
             Chunked::body(begun(pieces.boxed()).await?, false)
         }
     };

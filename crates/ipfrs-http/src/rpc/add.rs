@@ -177,7 +177,7 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
 }
 
 async fn target(part: Part) -> Result<String> {
-    let target = part.whole(MAX_TARGET_BYTES, "a symlink's target is over the limit").await?;
+    let target = part.whole(MAX_TARGET_BYTES, "a symlink's target", "no system takes a longer path").await?;
     String::from_utf8(target).map_err(|e| Error::invalid("a symlink's target is not UTF-8").with_source(e))
 }
 

@@ -54,7 +54,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     let _room = state.node.room(state.node.config().batch.max_batch_bytes.min(declared_bytes(&request))).await?;
     let blocks = match multipart::boundary(request.headers())? {
         None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
-        None => vec![body::whole(request.into_body(), MAX_BLOCK_BYTES, "a block's").await?],
+        None => vec![body::whole(request.into_body(), MAX_BLOCK_BYTES, "a block's", "use add").await?],
         Some(boundary) => files(&state, Parts::new(request.into_body(), boundary)).await?,
     };
     let mut lines = Vec::with_capacity(blocks.len());
@@ -102,7 +102,7 @@ async fn files(state: &AppState, mut parts: Parts) -> Result<Vec<Bytes>, RpcErro
     let batch = &state.node.config().batch;
     let (mut blocks, mut total) = (Vec::new(), 0);
     while let Some(part) = parts.next_file().await? {
-        let data = part.whole(MAX_BLOCK_BYTES, "a block is over the limit").await?;
+        let data = part.whole(MAX_BLOCK_BYTES, "a block", "use add, which makes several of it").await?;
         total += data.len();
         if blocks.len() == batch.max_batch_size || total > batch.max_batch_bytes {
             return Err(Error::too_large(format!(

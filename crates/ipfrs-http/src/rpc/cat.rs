@@ -8,12 +8,14 @@ use ipfrs_node::{ObjectKind, Span};
 use super::args::Args;
 use super::{Answer, output};
 use crate::body::begun;
+use crate::limits::{self, Remedy};
 use crate::router::AppState;
 
 /// `cat?arg=path[&arg=...][&offset=][&length=]`: the files one after the other; offset and length apply to the whole.
 pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
-    let mut skip = args.number::<u64>("offset")?.unwrap_or(0);
-    let mut left = args.number::<u64>("length")?.unwrap_or(u64::MAX);
+    let (offset, limit) = (args.number::<u64>("offset")?, args.number::<u64>("length")?);
+    let is_part = offset.is_some() || limit.is_some();
+    let (mut skip, mut left) = (offset.unwrap_or(0), limit.unwrap_or(u64::MAX));
     let (mut parts, mut length) = (Vec::new(), 0);
     for path in args.required("ipfs-path")? {
         let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
@@ -25,6 +27,8 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
             ObjectKind::Symlink(_) => return Err(Error::unsupported(format!("{path} is a symlink")).into()),
             ObjectKind::Other => return Err(object.not_unixfs("use block/get for its block").await.into()),
         };
+        limits::check_size(&state, file.size(), Remedy::Rpc)?;
+        limits::check_range(&state, is_part, file.size(), Remedy::Rpc)?;
         let start = skip.min(file.size());
         let len = left.min(file.size() - start);
         skip -= start;

@@ -79,7 +79,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     let most = declared_bytes(&request).min(MAX_NODE_BYTES);
     let Some(boundary) = boundary else {
         let room = state.node.room(most).await?;
-        let data = body::whole(request.into_body(), MAX_NODE_BYTES, "a node's").await?;
+        let data = body::whole(request.into_body(), MAX_NODE_BYTES, "a node's", "make several that are linked").await?;
         drop(room);
         cids.push(state.node.put_node(PutNode { data, ..node }).await?);
         return put_answer(&cids, &args);
@@ -93,7 +93,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
             );
         }
         let room = state.node.room(most).await?;
-        let data = part.whole(MAX_NODE_BYTES, "a node is over the limit").await?.into();
+        let data = part.whole(MAX_NODE_BYTES, "a node", "make several that are linked").await?.into();
         drop(room);
         cids.push(state.node.put_node(PutNode { data, ..node.clone() }).await?);
     }

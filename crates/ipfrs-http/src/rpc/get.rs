@@ -17,6 +17,7 @@ use super::args::Args;
 use super::{Answer, output};
 use crate::body::{begun, gathered};
 use crate::error::RpcError;
+use crate::limits::{self, Remedy};
 use crate::router::AppState;
 
 /// Bytes that are compressed at a time, and one piece more.
@@ -30,6 +31,9 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let level = compression(&args)?;
     let name = name(args.one("ipfs-path")?, &path);
     let object = state.node.resolve(path).await?.whole()?;
+    if let ObjectKind::File(file) = &object.kind {
+        limits::check_size(&state, file.size(), Remedy::Rpc)?;
+    }
     let takes_trailers = args.takes_trailers;
     if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
         let place = state.compression.place()?;
@@ -39,7 +43,11 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     }
     let place = level.map(|_| state.compression.place()).transpose()?;
     let archive = state.node.archive(&object, &name).await?;
-    let pieces = begun(gathered(archive.pieces).boxed()).await?;
+    let pieces = match archive.length {
+        Some(_) => archive.pieces.boxed(),
+        None => limits::bounded(&state, archive.pieces, Remedy::Rpc).boxed(),
+    };
+    let pieces = begun(gathered(pieces).boxed()).await?;
     Ok(match level.zip(place) {
         Some((level, place)) => {
             let compressed = gzipped(pieces.boxed(), level, place, state.compression.turns());

@@ -65,11 +65,13 @@ pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limi
         if !has_body(&request) {
             return Err(missing());
         }
-        return Ok(whole(request.into_body(), limit, argument).await?.into());
+        return Ok(whole(request.into_body(), limit, argument, "send the one that is asked for, and nothing else")
+            .await?
+            .into());
     };
     let mut parts = Parts::new(request.into_body(), boundary);
     let file = parts.next_file().await?.ok_or_else(missing)?;
-    let content = file.whole(limit, &format!("the file with the {argument} is over the limit")).await?;
+    let content = file.whole(limit, &format!("the file with the {argument}"), "send nothing else in it").await?;
     if parts.next().await?.is_some() {
         return Err(Error::invalid(format!("more than one file: one {argument} is expected")).into());
     }
@@ -150,16 +152,16 @@ impl Part {
         }
     }
 
-    /// The whole content.
+    /// Reads the whole content.
     ///
     /// # Errors
-    /// `TooLarge` with the words of `too_large` over `limit` bytes.
-    pub(super) async fn whole(mut self, limit: usize, too_large: &str) -> Result<Vec<u8>> {
+    /// `TooLarge` over `limit` bytes, with `what` that is and the `remedy`.
+    pub(super) async fn whole(mut self, limit: usize, what: &str, remedy: &str) -> Result<Vec<u8>> {
         let mut content = Vec::new();
         while let Some(piece) = self.next().await.transpose()? {
             content.extend_from_slice(&piece);
             if content.len() > limit {
-                return Err(Error::too_large(format!("{too_large} of {limit} bytes")));
+                return Err(Error::too_large(format!("{what} is over the limit of {limit} bytes: {remedy}")));
             }
         }
         Ok(content)
@@ -329,7 +331,7 @@ mod tests {
         let mut parts = Parts::new(Body::from_stream(pieces), "b".into());
         let part = parts.next().await.unwrap().unwrap();
         assert_eq!(part.file_name().unwrap(), "a");
-        assert_eq!(part.whole(100, "over").await.unwrap(), b"content");
+        assert_eq!(part.whole(100, "the file", "send less").await.unwrap(), b"content");
         assert!(parts.next().await.unwrap().is_none());
     }
 
@@ -346,7 +348,7 @@ mod tests {
         let mut parts = Parts::new(Body::from_stream(endless), "b".into());
         for taken in 0..20_000 {
             let part = parts.next().await.unwrap().unwrap();
-            assert_eq!(part.whole(10, "over").await.unwrap(), b"x");
+            assert_eq!(part.whole(10, "the file", "send less").await.unwrap(), b"x");
             let ahead = read.load(Ordering::Relaxed) - taken * part_bytes;
             assert!(ahead < 3 * FEED_BYTES, "{ahead} bytes ahead of part {taken}");
         }

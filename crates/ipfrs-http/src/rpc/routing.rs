@@ -56,11 +56,14 @@ async fn record(request: Request) -> Result<Bytes, RpcError> {
     let missing = || RpcError::Request("argument \"value-file\" is required".into());
     match multipart::boundary(request.headers())? {
         None if !has_body(&request) => Err(missing()),
-        None => Ok(body::whole(request.into_body(), MAX_RECORD_BYTES, "an IPNS record's").await?),
+        None => {
+            Ok(body::whole(request.into_body(), MAX_RECORD_BYTES, "an IPNS record's", "sign one with a shorter value")
+                .await?)
+        }
         Some(boundary) => {
             let mut parts = Parts::new(request.into_body(), boundary);
             let part = parts.next_file().await?.ok_or_else(missing)?;
-            Ok(part.whole(MAX_RECORD_BYTES, "the record is over the limit").await?.into())
+            Ok(part.whole(MAX_RECORD_BYTES, "the record", "sign one with a shorter value").await?.into())
         }
     }
 }

@@ -50,7 +50,9 @@ pub(super) async fn get(
 
 async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
     let most = state.node.config().batch.max_batch_size;
-    let body = body::whole(request.into_body(), most * BYTES_PER_CID + 1_024, "batch.max_batch_size").await?;
+    let body =
+        body::whole(request.into_body(), most * BYTES_PER_CID + 1_024, "batch.max_batch_size", "send several batches")
+            .await?;
     let asked = json::<CidList>(&body, r#"{"cids":["CID"]}"#)?.cids;
     if asked.len() > most {
         return Err(Error::too_large(format!(

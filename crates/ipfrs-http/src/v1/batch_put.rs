@@ -91,7 +91,7 @@ async fn from_json(state: &AppState, body: Body, by_query: Option<TransactionMod
     let batch = &state.node.config().batch;
     // Base64 takes four bytes for three; the rest of an item fits a kilobyte.
     let limit = batch.max_batch_bytes / 3 * 4 + batch.max_batch_size.min(batch.max_batch_bytes / 1_024) * 1_024;
-    let body = body::whole(body, limit, "batch.max_batch_bytes").await?;
+    let body = body::whole(body, limit, "batch.max_batch_bytes", "send several batches").await?;
     // Decoding megabytes must not hold up a runtime worker.
     let decoded = tokio::task::spawn_blocking(move || {
         let request: PutRequest = read_json(&body, r#"{"blocks":[{"data":"BASE64"}]}"#)?;

@@ -17,6 +17,7 @@ use crate::body::header_text;
 use crate::compression::{Representation, Unchanging};
 use crate::gateway::payload::Payload;
 use crate::gateway::{conditional, content_type, disposition, path, range};
+use crate::limits::{self, Remedy};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 
@@ -77,6 +78,9 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let etag = format!("\"{}\"", object.facts.cid);
     let name = query.filename.clone().or(name).unwrap_or_else(|| object.facts.cid.clone());
     let file = file(&object).await?;
+    let is_part = query.offset.is_some() || query.limit.is_some() || parts.headers.contains_key(RANGE);
+    limits::check_size(state, file.size(), Remedy::Download)?;
+    limits::check_range(state, is_part, file.size(), Remedy::Download)?;
 
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(ETAG, header_text(&etag));

@@ -21,6 +21,7 @@ use crate::body::header_text;
 use crate::compression::Representation;
 use crate::gateway::payload::Payload;
 use crate::gateway::{conditional, disposition, path, range};
+use crate::limits::{self, Remedy};
 use crate::request_id::RequestId;
 use crate::router::AppState;
 use request::{Asked, View};
@@ -153,6 +154,8 @@ async fn tensors(
     let content = file.content(&asked.request)?;
     let media_type = media_type(asked.request.format);
     let (size, etag) = (content.size(), headers.get(ETAG).cloned());
+    limits::check_size(state, size, Remedy::Tensor)?;
+    limits::check_range(state, parts.headers.contains_key(RANGE), size, Remedy::Tensor)?;
     let whole = Representation { content_type: Some(media_type.clone()), length: Some(size) };
     if let Some((dtype, shape)) = &content.one {
         let shape: Vec<_> = shape.iter().map(u64::to_string).collect();

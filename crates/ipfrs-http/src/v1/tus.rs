@@ -148,7 +148,10 @@ async fn create(state: &AppState, request: Request) -> Result<Response, Refusal>
     let has_content = has_content(&request)?;
     let announced = http_body::Body::size_hint(request.body()).exact();
     if announced.is_some_and(|bytes| bytes > length) {
-        return Err(Error::too_large("the body is longer than Upload-Length").into());
+        return Err(Error::too_large(format!(
+            "the body is longer than Upload-Length, which is {length}: send at most so many bytes"
+        ))
+        .into());
     }
     let new = NewUpload { length, metadata: metadata.text, options, operation };
     let first = (has_content || length == 0).then(|| body::pieces(request.into_body()));
@@ -259,7 +262,9 @@ impl Metadata {
         let invalid = |why: &str| Error::invalid(format!("invalid Upload-Metadata: {why}"));
         let text = text.to_str().map_err(|e| invalid("it is not ASCII").with_source(e))?;
         if text.len() > MAX_METADATA_BYTES {
-            return Err(Error::too_large(format!("Upload-Metadata is over the limit of {MAX_METADATA_BYTES} bytes")));
+            return Err(Error::too_large(format!(
+                "Upload-Metadata is over the limit of {MAX_METADATA_BYTES} bytes: leave out what only your client needs"
+            )));
         }
         let (mut keys, mut filename) = (HashSet::new(), None);
         for pair in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, Mappings, PutMode, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Spared, Stats, Stored,
 };
 
 use super::Denylists;
@@ -114,6 +114,10 @@ impl BlockStore for Guarded {
 
     fn check(&self) -> Result<()> {
         self.store.check()
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>> {
+        self.store.disk().await
     }
 
     fn mappings(&self) -> Option<Mappings> {

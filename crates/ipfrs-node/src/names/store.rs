@@ -102,7 +102,7 @@ impl RecordStore {
         let path = self.path(name);
         let is_new = !path.exists();
         if is_new && !is_own && count >= self.max_records {
-            let what = format!("records of {count} IPNS names are kept (ipns.max_records)");
+            let what = format!("records of {count} IPNS names are kept (ipns.max_records = {})", self.max_records);
             let remedy = format!("raise it, or remove what nobody needs from {}", self.dir.display());
             return Err(Error::new(ErrorKind::RateLimited, format!("{what}: {remedy}")));
         }

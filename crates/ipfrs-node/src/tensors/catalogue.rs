@@ -20,12 +20,11 @@ impl Node {
     /// The catalogue of a file, from memory or from its header.
     pub(super) async fn catalogue(&self, object: &Object) -> Result<Arc<Catalogue>> {
         let ObjectKind::File(file) = &object.kind else { return Err(no_file(object).await) };
-        let key = (object.cid, self.denylist_generation());
+        let removals = self.removals();
         let cache = self.inner.catalogues.as_ref();
-        if let Some(known) = cache.and_then(|cache| cache.get(&key)) {
+        if let Some(known) = cache.and_then(|cache| cache.get(&object.cid, removals)) {
             return Ok(known);
         }
-        let faults = self.faults();
         let wrong = |e: Error| Error::new(e.kind(), format!("{}: {}", object.facts.path, e.message()));
         let size = file.size();
         let prefix = self.read_head(file, (PREFIX_BYTES as u64).min(size)).await?;
@@ -35,9 +34,9 @@ impl Node {
         let parsed = spawn_blocking(move || Catalogue::parse(&bytes, size)).await;
         let parsed = parsed.map_err(|e| Error::internal("reading a header failed").with_source(e))?;
         let catalogue = Arc::new(parsed.map_err(wrong)?);
-        // What was made of bytes that are gone is not remembered.
-        if let Some(cache) = cache.filter(|_| faults == self.faults()) {
-            cache.insert(key, catalogue.clone());
+        // A catalogue of bytes that were removed meanwhile is not cached.
+        if let Some(cache) = cache.filter(|_| removals == self.removals()) {
+            cache.insert(object.cid, removals, catalogue.clone());
         }
         Ok(catalogue)
     }
@@ -70,9 +69,9 @@ async fn no_file(object: &Object) -> Error {
 /// The catalogues of files that were asked for before.
 #[derive(Debug)]
 pub(crate) struct Catalogues {
-    /// A file never changes; whether its blocks may be given out is the denylists' to say, whose generation stands beside the
-    /// content ID.
-    known: Cache<(Cid, u64), Arc<Catalogue>, ByTensors>,
+    /// A file never changes, but its blocks may be removed or blocked: a catalogue is valid while [`Node::removals`]
+    /// is what stands beside it.
+    known: Cache<Cid, (u64, Arc<Catalogue>), ByTensors>,
     meter: CacheMeter,
 }
 
@@ -85,15 +84,15 @@ impl Catalogues {
         Self { known, meter }
     }
 
-    fn get(&self, key: &(Cid, u64)) -> Option<Arc<Catalogue>> {
-        let found = self.known.get(key);
+    fn get(&self, cid: &Cid, removals: u64) -> Option<Arc<Catalogue>> {
+        let found = self.known.get(cid).filter(|(then, _)| *then == removals).map(|(_, catalogue)| catalogue);
         let counter = if found.is_some() { &self.meter.hits } else { &self.meter.misses };
         counter.inc();
         found
     }
 
-    fn insert(&self, key: (Cid, u64), catalogue: Arc<Catalogue>) {
-        self.known.insert(key, catalogue);
+    fn insert(&self, cid: Cid, removals: u64, catalogue: Arc<Catalogue>) {
+        self.known.insert(cid, (removals, catalogue));
         self.meter.bytes.set(i64::try_from(self.known.weight()).unwrap_or(i64::MAX));
     }
 }
@@ -115,8 +114,8 @@ pub(crate) struct ByTensors {
     least: u64,
 }
 
-impl Weighter<(Cid, u64), Arc<Catalogue>> for ByTensors {
-    fn weight(&self, _: &(Cid, u64), catalogue: &Arc<Catalogue>) -> u64 {
+impl Weighter<Cid, (u64, Arc<Catalogue>)> for ByTensors {
+    fn weight(&self, _: &Cid, (_, catalogue): &(u64, Arc<Catalogue>)) -> u64 {
         let tensors = catalogue.tensors().iter();
         let tensors: u64 = tensors.map(|t| TENSOR_BYTES + t.name.len() as u64 + 8 * t.shape.len() as u64).sum();
         let metadata = catalogue.metadata().iter();

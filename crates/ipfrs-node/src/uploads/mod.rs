@@ -1,8 +1,10 @@
 //! Uploads of single files: as one stream, or in requests that can be resumed.
 
+mod append;
 mod config;
 mod options;
 mod resumable;
+mod space;
 mod spool;
 mod tending;
 
@@ -18,8 +20,12 @@ pub use options::UploadOptions;
 pub(crate) use resumable::Uploads;
 pub use resumable::{NewUpload, UploadStatus};
 
+use self::space::Need;
 use crate::Node;
 use crate::operations::{OperationId, OperationKind};
+
+/// Uploads of more bytes reserve room on the disk.
+const LEAST_RESERVED_BYTES: u64 = 1024 * 1024;
 
 /// A file that was uploaded: it is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +44,9 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) when the ID is taken, [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)
-    /// over `upload.max_bytes`; else what the content, the options or the store fail with.
+    /// over `upload.max_bytes`, [`ErrorKind::NoSpace`](ipfrs_core::ErrorKind) when the disk has not `length` bytes
+    /// beside what it keeps free and what other uploads need; else what the content, the options or the store fail
+    /// with.
     pub async fn upload<S>(
         &self,
         options: &UploadOptions,
@@ -52,6 +60,13 @@ impl Node {
         let config = &self.inner.config.upload;
         check_length(length.unwrap_or(0), config)?;
         self.import_options(&options.import()?)?;
+        // A shorter one is stored as one batch, or refused with that.
+        let reserved = match length {
+            Some(length) if length > LEAST_RESERVED_BYTES => {
+                Some(self.reserve_upload(Need { spool: 0, packs: length }).await?)
+            }
+            _ => None,
+        };
         let operation = self.inner.operations.begin(id, OperationKind::Upload, 0, length)?;
         let mut taken = 0;
         let bounded = content.map(|piece| {
@@ -59,7 +74,13 @@ impl Node {
             taken += piece.len() as u64;
             check_length(taken, config).map(|()| piece)
         });
-        let imported = self.import_file(options, bounded, |bytes, blocks| operation.advance(bytes, blocks)).await;
+        let progress = |bytes, blocks| {
+            if let (Some(reserved), Some(length)) = (&reserved, length) {
+                reserved.set(Need { spool: 0, packs: length.saturating_sub(bytes) });
+            }
+            operation.advance(bytes, blocks);
+        };
+        let imported = self.import_file(options, bounded, progress).await;
         match &imported {
             Ok(file) => operation.done(file.cid, file.size, file.blocks),
             Err(e) => operation.fail(e),
@@ -97,5 +118,8 @@ fn check_length(bytes: u64, config: &UploadConfig) -> Result<()> {
     if bytes <= config.max_bytes {
         return Ok(());
     }
-    Err(Error::too_large(format!("the upload is over the limit of {} bytes (upload.max_bytes)", config.max_bytes)))
+    Err(Error::too_large(format!(
+        "the upload is over the limit of {most} bytes (upload.max_bytes = {most}): split the file, or set the limit higher",
+        most = config.max_bytes
+    )))
 }

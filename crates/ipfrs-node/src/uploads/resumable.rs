@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::{OnceCell, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::spool::{self, Appended, Imported, Record, Spool, on_disk};
+use super::append::{self, Append, Appended};
+use super::space::{Ledger, Need, Reservation};
+use super::spool::{self, Imported, Record, Spool, on_disk};
 use super::{UploadOptions, Uploaded, check_length};
 use crate::Node;
 use crate::metrics::Active;
@@ -54,6 +56,8 @@ pub struct UploadStatus {
 #[derive(Debug)]
 pub(crate) struct Uploads {
     pub(super) spool: Spool,
+    /// Disk space that unfinished uploads need.
+    pub(super) ledger: Ledger,
     by_id: Mutex<HashMap<String, Arc<Upload>>>,
     /// Set once what is on disk was looked at.
     pub(super) loaded: OnceCell<()>,
@@ -63,7 +67,13 @@ pub(crate) struct Uploads {
 
 impl Uploads {
     pub(crate) fn new(repo: &Path) -> Self {
-        Self { spool: Spool::new(repo), by_id: Mutex::default(), loaded: OnceCell::new(), tending: Mutex::default() }
+        Self {
+            spool: Spool::new(repo),
+            ledger: Ledger::default(),
+            by_id: Mutex::default(),
+            loaded: OnceCell::new(),
+            tending: Mutex::default(),
+        }
     }
 
     /// Keeps what runs in the background until the node is closed.
@@ -110,6 +120,8 @@ pub(super) struct Upload {
     pub(super) id: String,
     pub(super) record: Record,
     pub(super) state: watch::Sender<State>,
+    /// Disk space that it needs until it is finished.
+    pub(super) reserved: Reservation,
     /// `None` for those that were finished before the daemon started.
     pub(super) operation: Option<Operation>,
 }
@@ -149,6 +161,12 @@ impl Upload {
             expires: state.expires,
             uploaded: if let Phase::Finished(uploaded) = state.phase { Some(uploaded) } else { None },
         }
+    }
+
+    /// Notes what it needs once `offset` bytes have arrived, and `imported` of them are in the store.
+    fn reserve_rest(&self, offset: u64, imported: u64) {
+        let rest = |of: u64| self.record.length.saturating_sub(of);
+        self.reserved.set(Need { spool: rest(offset), packs: rest(imported) });
     }
 
     /// Takes the upload for a request that continues it at `offset`; `None` when there is nothing left to do.
@@ -209,7 +227,8 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] over `upload.max_bytes`, [`ErrorKind::RateLimited`] when `upload.max_unfinished` are begun,
-    /// [`ErrorKind::NoSpace`] when the disk has not room for the file twice: as it arrives, and as blocks;
+    /// [`ErrorKind::NoSpace`] when the disk has not room for the file twice, as it arrives and as blocks, beside what
+    /// the store keeps free and what other uploads need;
     /// [`ErrorKind::Conflict`] when the operation's ID is taken; else what is wrong with the options, and as
     /// [`Self::continue_upload`].
     pub async fn begin_upload<S>(
@@ -256,26 +275,16 @@ impl Node {
         let uploads = self.uploads().await?;
         let record = Record::new(length, metadata, operation.to_string(), options);
         let (id, spool) = (random_id()?, uploads.spool.clone());
-        let reserve = self.inner.store.stats().await?.reserve;
+        // As it arrives, and as blocks.
+        let reserved = self.reserve_upload(Need { spool: length, packs: length }).await?;
         let operation = self.inner.operations.begin(operation, OperationKind::Upload, 0, Some(length))?;
         operation.pause(0);
         let state = State { offset: 0, expires: self.expiry(SystemTime::now()), phase: Phase::Settling };
         let state = watch::Sender::new(state);
-        let upload = Arc::new(Upload { id, record, state, operation: Some(operation) });
+        let upload = Arc::new(Upload { id, record, state, reserved, operation: Some(operation) });
         self.enter_upload(&upload)?;
         let (id, record) = (upload.id.clone(), upload.record.clone());
-        let created = on_disk(move || {
-            if spool.free_bytes()? < length.saturating_mul(2).saturating_add(reserve.after(length)) {
-                return Err(Error::new(
-                    ErrorKind::NoSpace,
-                    format!(
-                        "the disk has no room for an upload of {length} bytes, which takes twice as much until it ends, besides \
-                         what is kept free for collecting garbage"
-                    ),
-                ));
-            }
-            spool.create(&id, &record)
-        });
+        let created = on_disk(move || spool.create(&id, &record));
         let created = created.await;
         upload.state.send_modify(|state| state.phase = Phase::Waiting);
         if let Err(e) = created {
@@ -333,34 +342,42 @@ impl Node {
         let claim = upload.claim(offset)?;
         if announced.unwrap_or(0) > length.saturating_sub(offset) {
             return Err(Error::too_large(format!(
-                "{offset} and {} bytes are more than Upload-Length",
-                announced.unwrap_or(0)
+                "{offset} and {} bytes are more than Upload-Length, which is {length}: send at most {} bytes",
+                announced.unwrap_or(0),
+                length.saturating_sub(offset)
             )));
         }
         let Some(claim) = claim else { return Ok(upload.status(*upload.state.borrow())) };
         let node = self.clone();
         // A task of its own: what has arrived is written to its end, whether the client waits for the answer or not.
-        let received = tokio::spawn(async move { node.receive(claim, offset, content).await });
+        let fits = announced.is_some();
+        let received = tokio::spawn(async move { node.receive(claim, offset, fits, content).await });
         received.await.map_err(|e| Error::internal("an upload failed").with_source(e))?
     }
 
-    async fn receive<S>(&self, claim: Claim, offset: u64, content: S) -> Result<UploadStatus>
+    /// Takes `content`, of which is known whether it `fits` in the upload.
+    async fn receive<S>(&self, claim: Claim, offset: u64, fits: bool, content: S) -> Result<UploadStatus>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
     {
         let upload = claim.0.clone();
-        let (spool, length) = (&self.inner.uploads.spool, upload.record.length);
+        let (spool, length) = (self.inner.uploads.spool.clone(), upload.record.length);
+        let kept = self.kept_beside_spool().await?;
         if let Some(operation) = &upload.operation {
             operation.resume();
         }
         let progress = |bytes| {
+            upload.reserve_rest(bytes, 0);
             if let Some(operation) = &upload.operation {
                 operation.advance(bytes, 0);
             }
         };
+        let (id, record) = (upload.id.clone(), upload.record.clone());
+        let request = Append { spool, id, record, offset, fits, kept };
         let active = Active::begin(&self.inner.metrics.uploads_active);
-        let Appended { offset, error } = spool::append(spool.part(&upload.id), offset, length, content, progress).await;
+        let Appended { offset, error } = append::append(request, content, progress).await;
         drop(active);
+        upload.reserve_rest(offset, 0);
         let expires = self.expiry(SystemTime::now());
         claim.set(|state| *state = State { offset, expires, phase: Phase::Settling });
         let ended = match error {
@@ -379,13 +396,15 @@ impl Node {
     async fn import_spooled(&self, claim: &Claim) -> Result<()> {
         let upload = &claim.0;
         let spool = &self.inner.uploads.spool;
-        let progress = |_, blocks| {
+        let progress = |imported, blocks| {
+            upload.reserve_rest(upload.record.length, imported);
             if let Some(operation) = &upload.operation {
                 operation.advance(upload.record.length, blocks);
             }
         };
         let content = spool::read(spool.part(&upload.id));
-        let uploaded = self.import_file(&upload.record.options, content, progress).await?;
+        let imported = self.import_file(&upload.record.options, content, progress).await;
+        let uploaded = imported.inspect_err(|_| upload.reserve_rest(upload.record.length, 0))?;
         let mut record = upload.record.clone();
         record.imported = Some(Imported { cid: uploaded.cid.to_string(), blocks: uploaded.blocks });
         let (spool, id) = (spool.clone(), upload.id.clone());
@@ -394,6 +413,7 @@ impl Node {
             spool.remove_part(&id)
         })
         .await?;
+        upload.reserved.set(Need::default());
         claim.set(|state| {
             state.phase = Phase::Finished(uploaded);
             state.expires = self.expiry(SystemTime::now());
@@ -445,6 +465,7 @@ impl Node {
             self.inner.uploads.by_id.lock().remove(&upload.id);
             let (spool, id) = (self.inner.uploads.spool.clone(), upload.id.clone());
             let removed = on_disk(move || spool.remove(&id)).await;
+            upload.reserved.set(Need::default());
             if let Some(operation) = &upload.operation {
                 operation.fail(why);
             }

@@ -5,33 +5,34 @@
 //! only appended, and file systems make a longer length durable after the bytes that it covers. When the file is
 //! imported the record gets the result, and the part goes. What a crash leaves between these steps is found by
 //! [`Spool::load`].
+//!
+//! A request that does not say how long it is may turn out too long, and then nothing of it may stay. So before its
+//! first byte is written, the record notes where it begins; after its last, that note is removed. A crash in between
+//! takes the part back to where the request began.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, Result};
 use serde::{Deserialize, Serialize};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::UploadOptions;
 
 /// Directory in the repo.
-const DIRECTORY: &str = "uploads";
+pub(super) const DIRECTORY: &str = "uploads";
 
 /// The version of the records.
 const VERSION: u32 = 1;
 
 /// Digits of an ID.
 const ID_DIGITS: usize = 32;
-
-/// What arrives is written in batches of about this size, one while the next arrives.
-const BATCH_BYTES: usize = 1024 * 1024;
 
 /// Files are read in pieces of this size.
 const PIECE_BYTES: u64 = 1024 * 1024;
@@ -40,7 +41,7 @@ const PIECE_BYTES: u64 = 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
-    version: u32,
+    pub(super) version: u32,
     /// Bytes of the file.
     pub(super) length: u64,
     /// What the client wants to be told again.
@@ -51,6 +52,9 @@ pub(super) struct Record {
     pub(super) options: UploadOptions,
     /// What was made of it.
     pub(super) imported: Option<Imported>,
+    /// Length of the part before a request of unknown length that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) revert_to: Option<u64>,
 }
 
 /// The result of an upload, as it is written down.
@@ -63,7 +67,7 @@ pub(super) struct Imported {
 
 impl Record {
     pub(super) fn new(length: u64, metadata: String, operation: String, options: UploadOptions) -> Self {
-        Self { version: VERSION, length, metadata, operation, options, imported: None }
+        Self { version: VERSION, length, metadata, operation, options, imported: None, revert_to: None }
     }
 }
 
@@ -82,18 +86,25 @@ pub(super) struct Found {
 #[derive(Debug, Clone)]
 pub(super) struct Spool {
     directory: PathBuf,
+    /// Free bytes of the disk, as a test sets them.
+    #[cfg(test)]
+    pub(super) free: Arc<parking_lot::Mutex<Option<u64>>>,
 }
 
 impl Spool {
     pub(super) fn new(repo: &Path) -> Self {
-        Self { directory: repo.join(DIRECTORY) }
+        Self {
+            directory: repo.join(DIRECTORY),
+            #[cfg(test)]
+            free: Arc::default(),
+        }
     }
 
     pub(super) fn part(&self, id: &str) -> PathBuf {
         self.directory.join(format!("{id}.part"))
     }
 
-    fn record(&self, id: &str) -> PathBuf {
+    pub(super) fn record(&self, id: &str) -> PathBuf {
         self.directory.join(format!("{id}.json"))
     }
 
@@ -112,12 +123,18 @@ impl Spool {
         }
     }
 
-    /// Bytes that can be written.
-    pub(super) fn free_bytes(&self) -> Result<u64> {
-        self.make()?;
-        let system = rustix::fs::statvfs(&self.directory);
-        let system = system.map_err(|e| failed("cannot ask for the free space of", &self.directory, e.into()))?;
-        Ok(system.f_bavail.saturating_mul(system.f_frsize))
+    /// Returns the file system that uploads are on (`st_dev`), and how many bytes can be written to it.
+    pub(super) fn free_bytes(&self) -> Result<(u64, u64)> {
+        // The directory is made with the first upload, on the file system of the repo.
+        let repo = self.directory.parent().filter(|_| !self.directory.is_dir());
+        let directory = repo.unwrap_or(&self.directory);
+        let look = || Ok((fs::metadata(directory)?.dev(), rustix::fs::statvfs(directory)?));
+        let (device, system) = look().map_err(|e| failed("cannot ask for the free space of", directory, e))?;
+        #[cfg(test)]
+        if let Some(free) = *self.free.lock() {
+            return Ok((device, free));
+        }
+        Ok((device, system.f_bavail.saturating_mul(system.f_frsize)))
     }
 
     /// Makes the files of a new upload.
@@ -143,6 +160,16 @@ impl Spool {
             File::open(&self.directory)?.sync_all()
         });
         written.map_err(|e| failed("cannot write", &path, e))
+    }
+
+    /// Makes the bytes of an upload fewer.
+    fn cut(&self, id: &str, len: u64) -> Result<()> {
+        let path = self.part(id);
+        let cut = OpenOptions::new().write(true).open(&path).and_then(|file| {
+            file.set_len(len)?;
+            file.sync_data()
+        });
+        cut.map_err(|e| failed("cannot truncate", &path, e))
     }
 
     /// Removes the bytes of an upload.
@@ -190,7 +217,7 @@ impl Spool {
         let path = self.record(id);
         let text = fs::read(&path).map_err(|e| failed("cannot read", &path, e))?;
         let broken = |why: &dyn std::fmt::Display| Error::corrupt(format!("{} is no record: {why}", path.display()));
-        let record: Record = serde_json::from_slice(&text).map_err(|e| broken(&e))?;
+        let mut record: Record = serde_json::from_slice(&text).map_err(|e| broken(&e))?;
         if record.version != VERSION {
             return Err(broken(&format_args!("its version is {}, not {VERSION}", record.version)));
         }
@@ -201,7 +228,14 @@ impl Spool {
         }
         match modified(&self.part(id)) {
             Ok((len, touched)) => {
-                Ok(Some(Found { id: id.to_owned(), offset: len.min(record.length), record, touched }))
+                let offset = record.revert_to.unwrap_or(record.length).min(len);
+                if offset < len {
+                    self.cut(id, offset)?;
+                }
+                if record.revert_to.take().is_some() {
+                    self.save(id, &record)?;
+                }
+                Ok(Some(Found { id: id.to_owned(), offset, record, touched }))
             }
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 remove(&path)?;
@@ -230,130 +264,13 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-fn failed(what: &str, path: &Path, error: io::Error) -> Error {
+pub(super) fn failed(what: &str, path: &Path, error: io::Error) -> Error {
     Error::io(format_args!("{what} {}", path.display()), error)
 }
 
 /// Runs what waits for the disk.
 pub(super) async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     spawn_blocking(work).await.map_err(|e| Error::internal("a task that works on a file failed").with_source(e))?
-}
-
-/// How far an append came, and what ended it early.
-#[derive(Debug)]
-pub(super) struct Appended {
-    /// Bytes of the file that are durable.
-    pub(super) offset: u64,
-    /// Why there are not more.
-    pub(super) error: Option<Error>,
-}
-
-/// Writes `content` to the file at `offset`, at most up to `length`, and makes it durable. Of content that breaks off, what
-/// arrived is kept; of content that is too long, nothing. `progress` is told how far the file has arrived.
-pub(super) async fn append<S>(
-    path: PathBuf,
-    offset: u64,
-    length: u64,
-    mut content: S,
-    mut progress: impl FnMut(u64) + Send,
-) -> Appended
-where
-    S: Stream<Item = Result<Bytes>> + Send + Unpin,
-{
-    let opened = on_disk(move || {
-        let opened = OpenOptions::new().write(true).open(&path);
-        opened.map_err(|e| failed("cannot open", &path, e))
-    });
-    let mut writer = match opened.await {
-        Ok(file) => Writer { file: Arc::new(file), written: offset, batch: Vec::new(), batch_bytes: 0, writing: None },
-        Err(error) => return Appended { offset, error: Some(error) },
-    };
-    let mut arrived = offset;
-    let mut error = None;
-    while let Some(piece) = content.next().await {
-        let taken = match piece {
-            Ok(piece) if piece.len() as u64 > length - arrived => Err(Error::too_large(format!(
-                "more bytes than the {length} of Upload-Length: nothing of this request was taken"
-            ))),
-            Ok(piece) => {
-                arrived += piece.len() as u64;
-                progress(arrived);
-                writer.push(piece).await
-            }
-            Err(e) => Err(e),
-        };
-        if let Err(e) = taken {
-            error = Some(e);
-            break;
-        }
-    }
-    let keep = match &error {
-        Some(e) if e.kind() == ErrorKind::TooLarge => Some(offset),
-        _ => None,
-    };
-    let (offset, ended) = writer.finish(keep).await;
-    Appended { offset, error: error.or(ended.err()) }
-}
-
-/// Writes batches one after the other, on a thread that may wait.
-struct Writer {
-    file: Arc<File>,
-    /// How much of the file is written.
-    written: u64,
-    batch: Vec<Bytes>,
-    batch_bytes: usize,
-    /// The batch that is being written; it gives the length of the file after it.
-    writing: Option<JoinHandle<io::Result<u64>>>,
-}
-
-impl Writer {
-    async fn push(&mut self, piece: Bytes) -> Result<()> {
-        self.batch_bytes += piece.len();
-        self.batch.push(piece);
-        if self.batch_bytes >= BATCH_BYTES {
-            self.write().await?;
-        }
-        Ok(())
-    }
-
-    /// Starts to write the batch, once the one before is written.
-    async fn write(&mut self) -> Result<()> {
-        self.written().await?;
-        let (file, start) = (self.file.clone(), self.written);
-        let batch = std::mem::take(&mut self.batch);
-        self.batch_bytes = 0;
-        self.writing = Some(spawn_blocking(move || {
-            batch.iter().try_fold(start, |at, piece| {
-                file.write_all_at(piece, at)?;
-                Ok(at + piece.len() as u64)
-            })
-        }));
-        Ok(())
-    }
-
-    /// Waits for the batch that is being written.
-    async fn written(&mut self) -> Result<()> {
-        let Some(writing) = self.writing.take() else { return Ok(()) };
-        let end = writing.await.map_err(|e| Error::internal("a task that writes an upload failed").with_source(e))?;
-        self.written = end.map_err(|e| Error::io("cannot write an upload", e))?;
-        Ok(())
-    }
-
-    /// Writes the rest and makes the file durable; or makes it `keep` bytes long again. Gives its length.
-    async fn finish(mut self, keep: Option<u64>) -> (u64, Result<()>) {
-        let mut outcome = match keep {
-            None => self.write().await,
-            Some(_) => Ok(()),
-        };
-        outcome = outcome.and(self.written().await);
-        let (file, len) = (self.file.clone(), keep.unwrap_or(self.written));
-        let synced = on_disk(move || {
-            // What a failed write left behind is not part of the file.
-            let synced = file.set_len(len).and_then(|()| file.sync_data());
-            synced.map_err(|e| Error::io("cannot make an upload durable", e))
-        });
-        (len, outcome.and(synced.await))
-    }
 }
 
 /// The bytes of a file.

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::Uploaded;
 use super::resumable::{Phase, State, Upload, Uploads, unknown};
+use super::space::Need;
 use super::spool::{Found, on_disk};
 use crate::Node;
 use crate::operations::{Operation, OperationId, OperationKind};
@@ -110,7 +111,10 @@ impl Node {
             None => (Phase::Waiting, Some(self.go_on(&record.operation, offset, record.length)?)),
         };
         let state = watch::Sender::new(State { offset, expires: self.expiry(touched), phase });
-        Ok(Upload { id, record, state, operation })
+        // One that is finished needs nothing more.
+        let rest = if operation.is_some() { record.length } else { 0 };
+        let reserved = self.inner.uploads.ledger.reserve(Need { spool: rest.saturating_sub(offset), packs: rest });
+        Ok(Upload { id, record, state, reserved, operation })
     }
 
     /// The operation of an upload that was begun in an earlier run. Its ID may be taken by now.
@@ -132,7 +136,9 @@ impl Node {
         if !self.inner.uploads.enter(upload.clone(), most) {
             return Err(Error::new(
                 ErrorKind::RateLimited,
-                format!("{most} uploads are begun and not finished (upload.max_unfinished): finish or end one first"),
+                format!(
+                    "{most} uploads are begun and not finished (upload.max_unfinished = {most}): finish or end one first"
+                ),
             ));
         }
         self.inner.metrics.uploads_unfinished.inc();

@@ -13,21 +13,38 @@ import os
 import secrets
 import shutil
 import stat
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from ._progress import Told
-from .errors import InvalidInputError
+from .errors import InvalidInputError, IpfrsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import TypeAlias
+
     from ._native import Backend
     from ._steps import Steps
     from ._values import Progress
+
+    _Leaf: TypeAlias = tuple[str, str, str, int]
+    """CID, kind, path to save it at, and size."""
 
 _T = TypeVar("_T")
 
 _MAX_DEPTH = 128
 """Directories within directories that are followed."""
+
+_MAX_SMALL_BYTES = 256 * 1024
+"""Files up to this size, which are single blocks unless they were cut finer, are fetched with one call for many."""
+
+_MAX_BATCH = 128
+"""Blocks of one such call. A block has 2 MiB at most, whatever a directory says of its size."""
+
+_RAW, _DAG_PB = ("bafkrei",), ("bafybei", "Qm")
+"""How content IDs of SHA2-256 begin, by codec."""
 
 
 def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> Steps[str]:
@@ -128,12 +145,75 @@ def _tree(native: Backend, root: str, path: str, told: Told) -> Steps[None]:
         if depth > _MAX_DEPTH:
             raise InvalidInputError(f"directories lie within directories more than {_MAX_DEPTH} deep: this is refused")
         yield partial(_made, os.mkdir, directory)
-        for name, child, kind, _size in (yield native.list(cid)):
+        leaves: list[_Leaf] = []
+        for name, child, kind, size in (yield native.list(cid)):
             inside = _inside(directory, name)
             if kind == "directory":
                 pending.append((child, inside, depth + 1))
             else:
-                yield from _leaf(native, child, kind, inside, told, None)
+                leaves.append((child, kind, inside, size))
+        for start in range(0, len(leaves), _MAX_BATCH):
+            yield from _leaves(native, leaves[start : start + _MAX_BATCH], told)
+
+
+def _leaves(native: Backend, leaves: list[_Leaf], told: Told) -> Steps[None]:
+    """Saves files and symlinks of one directory: small ones from blocks fetched together, others one by one."""
+    small = (cid for cid, kind, _, size in leaves if kind == "symlink" or (kind == "file" and size <= _MAX_SMALL_BYTES))
+    wanted = list(dict.fromkeys(cid for cid in small if cid.startswith(_RAW + _DAG_PB)))
+    blocks: dict[str, Any] = {}
+    if len(wanted) > 1:
+        # If the call fails, each is requested on its own, and its error says what is wrong with it.
+        with suppress(IpfrsError):
+            blocks = dict(zip(wanted, (yield native.get_many(wanted))))
+    made: list[tuple[str, str, Any]] = []
+    others: list[_Leaf] = []
+    for leaf in leaves:
+        cid, kind, path, _ = leaf
+        content = _content(cid, kind, blocks.get(cid))
+        if content is None:
+            others.append(leaf)
+        else:
+            made.append((kind, path, content))
+    if made:
+        yield partial(_make_all, made)
+    for kind, _, content in made:
+        if kind == "file":
+            told.advance(len(content), None)
+    for cid, kind, path, _ in others:
+        yield from _leaf(native, cid, kind, path, told, None)
+
+
+def _content(cid: str, kind: str, block: Any) -> Any:
+    """Returns the target of a symlink, or the bytes of a file, from its block; None if that lacks some of them."""
+    if block is None:
+        return None
+    if kind == "symlink":
+        return symlink_target(bytes(block))
+    return block if cid.startswith(_RAW) else _file_content(bytes(block))
+
+
+def _file_content(block: bytes) -> bytes | None:
+    """Returns the bytes of a UnixFS file that is one block; None if other blocks are below it, or it is malformed."""
+    try:
+        ((number, node),) = _fields(block)
+        data = list(_fields(node)) if number == 1 and isinstance(node, bytes) else []
+    except (InvalidInputError, ValueError):
+        return None
+    kinds, contents, sizes, parts = ([value for found, value in data if found == wanted] for wanted in (1, 2, 3, 4))
+    content = contents[0] if contents else b""
+    # The type is Raw or File; there are no parts, and at most one content, of the size that the node says.
+    if kinds not in ([0], [2]) or len(contents) > 1 or parts or not isinstance(content, bytes):
+        return None
+    return content if sizes in ([], [len(content)]) else None
+
+
+def _make_all(made: list[tuple[str, str, Any]]) -> None:
+    for kind, path, content in made:
+        if kind == "symlink":
+            _made(partial(os.symlink, content), os.fsencode(path))
+        else:
+            with _made(_new_file, path) as file:
+                _write(file, memoryview(content))
 
 
 def _leaf(native: Backend, cid: str, kind: str, path: str, told: Told, size: int | None) -> Steps[None]:
@@ -160,20 +240,29 @@ def symlink_target(block: bytes) -> bytes:
 
 def _field(message: bytes, wanted: int) -> bytes:
     """The bytes of a field of a protobuf message; none where it does not have it."""
-    at = 0
     found = b""
+    for number, value in _fields(message):
+        if number == wanted and isinstance(value, bytes):
+            found = value
+    return found
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protobuf message, up to one that breaks off: their numbers and values."""
+    at = 0
     while at < len(message):
         key, at = _varint(message, at)
         value, at = _varint(message, at)
         if key & 7 == 2:
             end = at + value
             if end > len(message):
-                break
-            found = message[at:end] if key >> 3 == wanted else found
+                return
+            yield key >> 3, message[at:end]
             at = end
-        elif key & 7 != 0:
+        elif key & 7 == 0:
+            yield key >> 3, value
+        else:
             raise InvalidInputError("a symlink has a field that UnixFS does not have: it is damaged")
-    return found
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

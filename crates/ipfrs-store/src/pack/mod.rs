@@ -54,7 +54,7 @@ use self::walk::Walk;
 use self::writer::Writer;
 use crate::store::{self, Admission};
 use crate::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, DropStale, Durability, Mappings, PutMode, Scrubbed, Spared,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Durability, Mappings, PutMode, Scrubbed, Spared,
     Stats, Stored,
 };
 
@@ -234,6 +234,10 @@ impl BlockStore for PackStore {
 
     fn check(&self) -> Result<()> {
         self.shared.check()
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>> {
+        self.blocking(Shared::disk).await
     }
 
     fn mappings(&self) -> Option<Mappings> {

@@ -1,11 +1,16 @@
 //! How much of the disk puts leave to compactions, which need room before they make some.
 
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::Result;
 
+use super::lock::cannot;
 use super::shared::Shared;
-use crate::{CompactOptions, Reserve};
+use crate::store::no_room;
+use crate::{CompactOptions, Disk, Reserve};
 
 /// The least that puts leave for what is alive in a pack, in bytes.
 const LEAST_ROOM_TO_COMPACT: u32 = 12 * 1024 * 1024;
@@ -13,6 +18,10 @@ const LEAST_ROOM_TO_COMPACT: u32 = 12 * 1024 * 1024;
 const KEEP_FREE_WHILE_COMPACTING: u64 = 4 * 1024 * 1024;
 /// The part of a disk that a pack takes at most.
 const PACKS_ON_A_DISK: u64 = 64;
+/// Name of the file that is written to find out whether a disk that failed takes writes again.
+const PROBE: &str = "write-probe";
+/// Length of that file, in bytes.
+const PROBE_BYTES: usize = 256 * 1024;
 
 /// The length of packs on the disk of `dir`: `wanted`, or so much less that one is a small part of that disk.
 pub(super) fn pack_bytes_for(dir: &Path, wanted: u32) -> u32 {
@@ -113,15 +122,32 @@ impl Shared {
         if free >= bytes.saturating_add(kept) {
             return Ok(());
         }
-        let dir = self.dir.display();
-        Err(Error::new(
-            ErrorKind::NoSpace,
-            format!(
-                "the disk of {dir} has {free} bytes left, of which {kept} are kept free for collecting garbage, and \
-                 {bytes} are needed: make room"
-            ),
-        ))
+        Err(no_room(&self.dir, free, kept, bytes))
     }
+
+    /// For [`BlockStore::disk`](crate::BlockStore::disk). Waits for the disk.
+    pub(super) fn disk(&self) -> Result<Option<Disk>> {
+        self.check()?;
+        let failed = |error: io::Error| cannot("look at", &self.dir, error);
+        if self.is_doubtful() {
+            probe(&self.dir).map_err(|error| cannot("write to", &self.dir, error))?;
+            self.note_write(true);
+        }
+        let device = fs::metadata(&self.dir).map_err(failed)?.dev();
+        let Some(space) = Space::of(&self.dir) else { return Ok(None) };
+        Ok(Some(Disk { dir: self.dir.clone(), device, free_bytes: space.free, reserve: self.reserve() }))
+    }
+}
+
+/// Writes a file to the disk of `dir`, and removes it.
+fn probe(dir: &Path) -> io::Result<()> {
+    let path = dir.join(PROBE);
+    let written = OpenOptions::new().write(true).create(true).truncate(true).open(&path).and_then(|mut file| {
+        file.write_all(&vec![0; PROBE_BYTES])?;
+        file.sync_data()
+    });
+    let removed = fs::remove_file(&path);
+    written.and(removed)
 }
 
 #[cfg(test)]

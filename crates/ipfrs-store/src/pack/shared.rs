@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(super) struct Shared {
     removed: Mutex<Vec<RemovedPack>>,
     /// Why nothing can be written any more.
     failed: OnceLock<Error>,
+    /// Whether the last write to a pack failed, so that the next may fail as well.
+    is_doubtful: AtomicBool,
     packs: RwLock<BTreeMap<u32, Arc<Pack>>>,
     /// `None` once closed.
     open: RwLock<Option<Open>>,
@@ -120,6 +122,7 @@ impl Shared {
             removals: AtomicU64::new(0),
             removed: Mutex::default(),
             failed: OnceLock::new(),
+            is_doubtful: AtomicBool::new(false),
             packs: RwLock::new(packs),
             open: RwLock::new(None),
         };
@@ -181,6 +184,16 @@ impl Shared {
     /// Nothing is to be written any more. The first reason is kept.
     pub(super) fn set_failed(&self, why: Error) {
         let _ = self.failed.set(why);
+    }
+
+    /// Notes whether the last write to a pack failed, for [`Self::disk`].
+    pub(super) fn note_write(&self, is_ok: bool) {
+        self.is_doubtful.store(!is_ok, Ordering::Relaxed);
+    }
+
+    /// Returns whether the last write to a pack failed.
+    pub(super) fn is_doubtful(&self) -> bool {
+        self.is_doubtful.load(Ordering::Relaxed)
     }
 
     /// Lets the index and the lock go. Slices that are in use stay valid.
@@ -290,7 +303,6 @@ impl Shared {
             cache_hits,
             cache_misses,
             cache_bytes,
-            reserve: self.reserve(),
         }
     }
 

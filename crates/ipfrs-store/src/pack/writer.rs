@@ -177,7 +177,10 @@ impl Writer {
                         next = Some(write);
                         continue;
                     }
-                    Err(error) => write.refuse(error),
+                    Err(error) => {
+                        self.shared.note_write(false);
+                        write.refuse(error);
+                    }
                 },
             }
             if group.batch.bytes() >= GROUP_BYTES as u64 || group.batch.changes().blocks.len() >= GROUP_BLOCKS {
@@ -253,6 +256,9 @@ impl Writer {
         let copied = |answer: &Answer| if let Answer::Keep(_, bytes) = answer { *bytes } else { 0 };
         let written = batch.bytes().saturating_sub(answers.iter().map(copied).sum());
         let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch, is_copy) };
+        if !batch.is_empty() {
+            self.shared.note_write(committed.is_ok());
+        }
         if committed.is_ok() {
             self.shared.totals.add_written(written);
             self.shared.cache.apply(batch.into_changes());

@@ -53,7 +53,7 @@ impl Seen {
             self.given += 1;
             if self.given > MAX_DAG_BLOCKS {
                 return Err(Error::too_large(format!(
-                    "the DAG has more than the limit of {MAX_DAG_BLOCKS} blocks, with those that it repeats"
+                    "the DAG has more than the limit of {MAX_DAG_BLOCKS} blocks, with those that it repeats: ask for parts of it, or for each block once (dups=n)"
                 )));
             }
             return Ok(true);

@@ -29,7 +29,7 @@ pub(crate) fn ascii_domain(text: &str) -> Result<String> {
     };
     // Each character of Unicode is at most four bytes of UTF-8, and no fewer of ASCII once it is in there.
     if text.len() > 4 * MAX_BYTES {
-        return Err(invalid("it is too long"));
+        return Err(invalid(&format!("it has {} bytes, and at most {MAX_BYTES} characters are possible", text.len())));
     }
     let ascii = Uts46::new()
         .to_ascii(text.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore)

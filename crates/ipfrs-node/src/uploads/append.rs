@@ -1,0 +1,318 @@
+//! The bytes of one request on their way to the file of a resumable upload.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use ipfrs_core::{Error, ErrorKind, Result};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::spool::{Record, Spool, failed, on_disk};
+
+/// Bytes of a batch, about: one batch is written while the next arrives.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// How far an append came, and what ended it early.
+#[derive(Debug)]
+pub(super) struct Appended {
+    /// Bytes of the file that are durable.
+    pub(super) offset: u64,
+    /// Why there are not more.
+    pub(super) error: Option<Error>,
+}
+
+/// A request that continues an upload.
+#[derive(Debug)]
+pub(super) struct Append {
+    pub(super) spool: Spool,
+    pub(super) id: String,
+    /// The upload's record.
+    pub(super) record: Record,
+    /// Offset at which the request begins.
+    pub(super) offset: u64,
+    /// Whether the request says how long it is, and that fits.
+    pub(super) fits: bool,
+    /// Bytes that are left free on the disk.
+    pub(super) kept: u64,
+}
+
+/// Writes `content` to the file of an upload, and makes it durable. Keeps what was written of content that breaks off,
+/// or for which the disk lacks room, and nothing of content that is too long. Calls `progress` with the bytes that
+/// have arrived.
+pub(super) async fn append<S>(request: Append, mut content: S, mut progress: impl FnMut(u64) + Send) -> Appended
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin,
+{
+    let (offset, length, path) = (request.offset, request.record.length, request.spool.part(&request.id));
+    let opened = on_disk(move || {
+        let opened = OpenOptions::new().write(true).open(&path);
+        opened.map_err(|e| failed("cannot open", &path, e))
+    });
+    let mut writer = match opened.await {
+        Ok(file) => Writer::new(file, request),
+        Err(error) => return Appended { offset, error: Some(error) },
+    };
+    let mut arrived = offset;
+    let mut error = None;
+    while let Some(piece) = content.next().await {
+        let taken = match piece {
+            Ok(piece) if piece.len() as u64 > length - arrived => Err(Error::too_large(format!(
+                "more bytes than the {length} of Upload-Length, and nothing of this request was taken: send at most {} bytes",
+                length - offset
+            ))),
+            Ok(piece) => {
+                arrived += piece.len() as u64;
+                progress(arrived);
+                writer.push(piece).await
+            }
+            Err(e) => Err(e),
+        };
+        if let Err(e) = taken {
+            error = Some(e);
+            break;
+        }
+    }
+    let keep = match &error {
+        Some(e) if e.kind() == ErrorKind::TooLarge => Some(offset),
+        _ => None,
+    };
+    let (offset, ended) = writer.finish(keep).await;
+    Appended { offset, error: error.or(ended.err()) }
+}
+
+/// Writes batches one after the other, on a thread that may wait.
+struct Writer {
+    file: Arc<File>,
+    request: Arc<Append>,
+    /// How much of the file is written.
+    written: u64,
+    batch: Vec<Bytes>,
+    batch_bytes: usize,
+    /// Whether the record notes where the request began.
+    is_noted: bool,
+    /// Whether a batch could not be written: what came behind it has no place.
+    has_failed: bool,
+    /// The batch that is being written; it gives the length of the file after it.
+    writing: Option<JoinHandle<Result<u64>>>,
+}
+
+impl Writer {
+    fn new(file: File, request: Append) -> Self {
+        Self {
+            file: Arc::new(file),
+            written: request.offset,
+            request: Arc::new(request),
+            batch: Vec::new(),
+            batch_bytes: 0,
+            is_noted: false,
+            has_failed: false,
+            writing: None,
+        }
+    }
+
+    async fn push(&mut self, piece: Bytes) -> Result<()> {
+        self.batch_bytes += piece.len();
+        self.batch.push(piece);
+        if self.batch_bytes < BATCH_BYTES {
+            return Ok(());
+        }
+        if !self.request.fits && !self.is_noted {
+            let request = Arc::clone(&self.request);
+            on_disk(move || request.save(Some(request.offset))).await.inspect_err(|_| self.has_failed = true)?;
+            self.is_noted = true;
+        }
+        self.write().await
+    }
+
+    /// Starts to write the batch, once the one before is written.
+    async fn write(&mut self) -> Result<()> {
+        self.written().await?;
+        let (file, start, request) = (self.file.clone(), self.written, Arc::clone(&self.request));
+        let batch = std::mem::take(&mut self.batch);
+        let bytes = std::mem::take(&mut self.batch_bytes) as u64;
+        self.writing = Some(spawn_blocking(move || {
+            if bytes > 0 {
+                request.check_room(bytes)?;
+            }
+            let written = batch.iter().try_fold(start, |at, piece| {
+                file.write_all_at(piece, at)?;
+                Ok(at + piece.len() as u64)
+            });
+            written.map_err(|e| failed("cannot write", &request.spool.part(&request.id), e))
+        }));
+        Ok(())
+    }
+
+    /// Waits for the batch that is being written.
+    async fn written(&mut self) -> Result<()> {
+        let Some(writing) = self.writing.take() else { return Ok(()) };
+        let end = writing.await.map_err(|e| Error::internal("a task that writes an upload failed").with_source(e));
+        self.written = end.and_then(|end| end).inspect_err(|_| self.has_failed = true)?;
+        Ok(())
+    }
+
+    /// Writes the rest and makes the file durable; or makes it `keep` bytes long again. Gives its length.
+    async fn finish(mut self, keep: Option<u64>) -> (u64, Result<()>) {
+        let mut outcome = match keep {
+            None if !self.has_failed => self.write().await,
+            _ => Ok(()),
+        };
+        outcome = outcome.and(self.written().await);
+        let (file, len, request) = (self.file.clone(), keep.unwrap_or(self.written), self.request);
+        let ended = spawn_blocking(move || {
+            // Bytes of a failed write are not part of the file.
+            let synced = file.set_len(len).and_then(|()| file.sync_data());
+            let synced = synced.map_err(|e| failed("cannot make durable", &request.spool.part(&request.id), e));
+            let settled = synced.and_then(|()| if self.is_noted { request.save(None) } else { Ok(()) });
+            match settled {
+                Ok(()) => (len, Ok(())),
+                // A restart would take the file back to where the request began.
+                Err(e) if self.is_noted => {
+                    // The next request writes over what is behind, where this fails as well.
+                    let _ = file.set_len(request.offset);
+                    (request.offset, Err(e))
+                }
+                Err(e) => (len, Err(e)),
+            }
+        });
+        match ended.await {
+            Ok((len, ended)) => (len, outcome.and(ended)),
+            Err(e) => (len, Err(Error::internal("a task that ends an upload's request failed").with_source(e))),
+        }
+    }
+}
+
+impl Append {
+    /// Makes a record durable that notes where this request began, or that it has ended.
+    fn save(&self, revert_to: Option<u64>) -> Result<()> {
+        self.spool.save(&self.id, &Record { revert_to, ..self.record.clone() })
+    }
+
+    /// Checks that `bytes` can be written without what is kept free.
+    fn check_room(&self, bytes: u64) -> Result<()> {
+        let (_, free) = self.spool.free_bytes()?;
+        if free >= bytes.saturating_add(self.kept) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::NoSpace,
+            format!(
+                "the disk has {free} bytes left, of which {} are kept free for collecting garbage: what has arrived is \
+                 kept (see Upload-Offset): make room, then go on from there",
+                self.kept
+            ),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, copy};
+    use std::path::Path;
+
+    use futures::stream;
+
+    use super::super::UploadOptions;
+    use super::super::spool::DIRECTORY;
+    use super::*;
+
+    const MIB: usize = 1024 * 1024;
+
+    /// An upload of `length` bytes in a directory of its own, and the bytes of its file.
+    fn upload(repo: &Path, length: usize) -> (Spool, Record, String, Bytes) {
+        let spool = Spool::new(repo);
+        let record = Record::new(length as u64, String::new(), String::new(), UploadOptions::default());
+        let id = "0123456789abcdef".repeat(2);
+        spool.create(&id, &record).unwrap();
+        (spool, record, id, (0..length).map(|n| (n / 7) as u8).collect())
+    }
+
+    fn request(upload: &(Spool, Record, String, Bytes), offset: u64, fits: bool, kept: u64) -> Append {
+        let (spool, record, id, _) = upload;
+        Append { spool: spool.clone(), id: id.clone(), record: record.clone(), offset, fits, kept }
+    }
+
+    /// The body of a request, in pieces of a mebibyte.
+    fn body(content: &Bytes) -> Vec<Result<Bytes>> {
+        (0..content.len()).step_by(MIB).map(|at| Ok(content.slice(at..content.len().min(at + MIB)))).collect()
+    }
+
+    #[tokio::test]
+    async fn full_disk_ends_a_request_at_what_was_written() {
+        let repo = tempfile::tempdir().unwrap();
+        let upload = upload(repo.path(), 3 * MIB + 10);
+        let (spool, _, id, content) = &upload;
+        let first = append(request(&upload, 0, true, 0), stream::iter(body(&content.slice(..MIB))), |_| {}).await;
+        assert_eq!((first.offset, first.error.is_none()), (MIB as u64, true));
+        // There is room for the short rest of the request, but not for what comes before it.
+        *spool.free.lock() = Some(1_000 + MIB as u64 / 2);
+        let pieces = stream::iter(body(&content.slice(MIB..)));
+        let second = append(request(&upload, first.offset, true, 1_000), pieces, |_| {}).await;
+        assert_eq!((second.offset, second.error.unwrap().kind()), (MIB as u64, ErrorKind::NoSpace));
+        assert_eq!(fs::read(spool.part(id)).unwrap(), content[..MIB]);
+        *spool.free.lock() = Some(1_000 + MIB as u64);
+        let pieces = stream::iter(body(&content.slice(MIB..)));
+        let third = append(request(&upload, second.offset, true, 1_000), pieces, |_| {}).await;
+        assert_eq!((third.offset, third.error.is_none()), (content.len() as u64, true));
+        assert_eq!(fs::read(spool.part(id)).unwrap(), content[..]);
+    }
+
+    /// Returns what [`Spool::load`] finds after the process is killed once all bytes but the last have arrived.
+    async fn found_after_a_crash(fits: bool) -> (u64, u64) {
+        let repo = tempfile::tempdir().unwrap();
+        let upload = upload(repo.path(), 6 * MIB);
+        let (spool, _, id, content) = &upload;
+        let start = append(request(&upload, 0, true, 0), stream::iter(body(&content.slice(..MIB))), |_| {}).await;
+        let crash = repo.path().join("crash");
+        fs::create_dir_all(crash.join(DIRECTORY)).unwrap();
+        let (found, crashed) = (Spool::new(&crash), spool.clone());
+        let (part, record) = ((found.part(id), spool.part(id)), (found.record(id), crashed.record(id)));
+        // The request fills the upload, and may go on behind it: the writer has at most one batch in hand by then.
+        let at_crash = stream::once(async move {
+            copy(record.1, record.0).unwrap();
+            copy(part.1, part.0).unwrap();
+            Err(Error::internal("killed"))
+        });
+        let pieces = stream::iter(body(&content.slice(MIB..))).chain(at_crash.boxed());
+        append(request(&upload, start.offset, fits, 0), pieces, |_| {}).await;
+        let offset = found.load().unwrap().pop().unwrap().offset;
+        // It stays as it was found.
+        assert_eq!(found.load().unwrap().pop().unwrap().offset, offset);
+        (offset, fs::metadata(found.part(id)).unwrap().len())
+    }
+
+    #[tokio::test]
+    async fn crash_keeps_of_a_request_what_cannot_be_too_long() {
+        let (offset, len) = found_after_a_crash(true).await;
+        assert!(offset == len && offset >= 5 * MIB as u64, "{offset}, {len}");
+        assert_eq!(found_after_a_crash(false).await, (MIB as u64, MIB as u64));
+    }
+
+    #[tokio::test]
+    async fn load_cuts_a_part_that_is_longer_than_its_upload() {
+        let repo = tempfile::tempdir().unwrap();
+        let (spool, _, id, _) = upload(repo.path(), 10);
+        fs::write(spool.part(&id), "0123456789 and more").unwrap();
+        assert_eq!(spool.load().unwrap().pop().unwrap().offset, 10);
+        assert_eq!(fs::read(spool.part(&id)).unwrap(), b"0123456789");
+    }
+
+    #[tokio::test]
+    async fn request_of_unknown_length_leaves_the_record_as_it_was() {
+        let repo = tempfile::tempdir().unwrap();
+        let upload = upload(repo.path(), 4 * MIB);
+        let (spool, _, id, content) = &upload;
+        let record = fs::read(spool.record(id)).unwrap();
+        let broken = stream::iter(body(&content.slice(..2 * MIB))).chain(stream::iter([Err(Error::internal("cut"))]));
+        let kept = append(request(&upload, 0, false, 0), broken, |_| {}).await;
+        assert_eq!((kept.offset, kept.error.is_some()), (2 * MIB as u64, true));
+        assert_eq!(fs::read(spool.record(id)).unwrap(), record);
+        let long = stream::iter(body(&content.slice(..3 * MIB)));
+        let refused = append(request(&upload, kept.offset, false, 0), long, |_| {}).await;
+        assert_eq!((refused.offset, refused.error.unwrap().kind()), (kept.offset, ErrorKind::TooLarge));
+        assert_eq!(fs::metadata(spool.part(id)).unwrap().len(), kept.offset);
+        assert_eq!(fs::read(spool.record(id)).unwrap(), record);
+    }
+}

@@ -1,0 +1,189 @@
+//! Disk space that unfinished uploads still need.
+//!
+//! An upload reserves what it needs when it begins, and returns it as the disk takes its bytes: then they count as
+//! used.
+
+use std::sync::Arc;
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_store::Disk;
+use parking_lot::Mutex;
+
+use super::spool::on_disk;
+use crate::Node;
+
+/// Bytes that are to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Need {
+    /// To the directory of resumable uploads.
+    pub(super) spool: u64,
+    /// To the packs of the store.
+    pub(super) packs: u64,
+}
+
+impl Need {
+    fn plus(self, other: Self) -> Self {
+        Self { spool: self.spool.saturating_add(other.spool), packs: self.packs.saturating_add(other.packs) }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self { spool: self.spool.saturating_sub(other.spool), packs: self.packs.saturating_sub(other.packs) }
+    }
+}
+
+/// Sum of what all unfinished uploads need.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    total: Arc<Mutex<Need>>,
+    /// Held from the look at the disk to the reservation: two uploads are not promised the same bytes.
+    admitting: tokio::sync::Mutex<()>,
+}
+
+impl Ledger {
+    /// Reserves what an upload needs, whether the disk has it or not.
+    pub(super) fn reserve(&self, need: Need) -> Reservation {
+        let reservation = Reservation { total: Arc::clone(&self.total), need: Mutex::default() };
+        reservation.set(need);
+        reservation
+    }
+}
+
+/// Bytes that one upload needs. Dropping it returns them.
+#[derive(Debug)]
+pub(super) struct Reservation {
+    total: Arc<Mutex<Need>>,
+    need: Mutex<Need>,
+}
+
+impl Reservation {
+    /// Replaces what the upload needs.
+    pub(super) fn set(&self, need: Need) {
+        let (mut own, mut total) = (self.need.lock(), self.total.lock());
+        *total = total.minus(*own).plus(need);
+        *own = need;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.set(Need::default());
+    }
+}
+
+/// The disks that uploads are written to, which may be one.
+#[derive(Debug)]
+struct Disks {
+    /// Number of the file system that has the directory of resumable uploads.
+    spool_device: u64,
+    spool_free: u64,
+    /// `None` for engines without a disk.
+    packs: Option<Disk>,
+}
+
+impl Disks {
+    /// Checks that `need` fits beside what was `promised` before.
+    fn check(&self, need: Need, promised: Need) -> Result<()> {
+        let all = promised.plus(need);
+        let packs = self.packs.as_ref();
+        let kept = packs.map_or(0, |disk| disk.reserve.after(all.packs));
+        let fits = |free: u64, needed: u64| match free >= needed {
+            true => Ok(()),
+            false => Err(no_room(need, free, kept, promised)),
+        };
+        match packs {
+            Some(disk) if disk.device == self.spool_device => {
+                fits(disk.free_bytes, all.spool.saturating_add(all.packs).saturating_add(kept))
+            }
+            Some(disk) => {
+                fits(disk.free_bytes, all.packs.saturating_add(kept))?;
+                fits(self.spool_free, all.spool)
+            }
+            None => fits(self.spool_free, all.spool),
+        }
+    }
+}
+
+fn no_room(need: Need, free: u64, kept: u64, promised: Need) -> Error {
+    let (needed, promised) = (need.spool.saturating_add(need.packs), promised.spool.saturating_add(promised.packs));
+    let twice = if need.spool > 0 { " (twice its length until it ends)" } else { "" };
+    Error::new(
+        ErrorKind::NoSpace,
+        format!(
+            "the disk has {free} bytes left, of which {kept} are kept free for collecting garbage and {promised} are for \
+             uploads that have begun, and the upload needs {needed}{twice}: make room, or finish or end other uploads"
+        ),
+    )
+}
+
+impl Node {
+    /// Reserves what an upload needs that begins.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] when the disk has not that much beside its reserve and what others need; what the disk
+    /// fails with.
+    pub(super) async fn reserve_upload(&self, need: Need) -> Result<Reservation> {
+        let uploads = self.uploads().await?;
+        let admitting = uploads.ledger.admitting.lock().await;
+        let packs = self.inner.store.disk().await?;
+        let spool = uploads.spool.clone();
+        let (spool_device, spool_free) = on_disk(move || spool.free_bytes()).await?;
+        let promised = *uploads.ledger.total.lock();
+        Disks { spool_device, spool_free, packs }.check(need, promised)?;
+        let reserved = uploads.ledger.reserve(need);
+        drop(admitting);
+        Ok(reserved)
+    }
+
+    /// Returns how many bytes resumable uploads leave free on their disk: the store's reserve, where its packs are on
+    /// the same one.
+    pub(super) async fn kept_beside_spool(&self) -> Result<u64> {
+        let Some(disk) = self.inner.store.disk().await? else { return Ok(0) };
+        let spool = self.inner.uploads.spool.clone();
+        let (device, _) = on_disk(move || spool.free_bytes()).await?;
+        Ok(if device == disk.device { disk.reserve.after(0) } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_store::Reserve;
+
+    use super::*;
+
+    fn need(spool: u64, packs: u64) -> Need {
+        Need { spool, packs }
+    }
+
+    #[test]
+    fn reservations_are_summed_and_returned() {
+        let ledger = Ledger::default();
+        let total = || *ledger.total.lock();
+        let (one, two) = (ledger.reserve(need(10, 10)), ledger.reserve(need(0, 5)));
+        assert_eq!(total(), need(10, 15));
+        one.set(need(3, 10));
+        assert_eq!(total(), need(3, 15));
+        // An import that failed needs its blocks again.
+        one.set(need(0, 4));
+        one.set(need(0, 10));
+        drop(two);
+        assert_eq!(total(), need(0, 10));
+        drop(one);
+        assert_eq!(total(), Need::default());
+    }
+
+    #[test]
+    fn one_disk_holds_spool_packs_reserve_and_promises() {
+        let disk = Disk { dir: "/".into(), device: 1, free_bytes: 100, reserve: Reserve::default() };
+        let one = Disks { spool_device: 1, spool_free: 0, packs: Some(disk.clone()) };
+        one.check(need(50, 50), Need::default()).unwrap();
+        one.check(need(20, 20), need(10, 50)).unwrap();
+        assert_eq!(one.check(need(20, 20), need(11, 50)).unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(one.check(need(u64::MAX, u64::MAX), need(1, 1)).unwrap_err().kind(), ErrorKind::NoSpace);
+        let two = Disks { spool_device: 2, spool_free: 80, packs: Some(disk) };
+        two.check(need(80, 100), Need::default()).unwrap();
+        assert!(two.check(need(81, 1), Need::default()).is_err());
+        assert!(two.check(need(1, 51), need(0, 50)).is_err());
+        let none = Disks { spool_device: 2, spool_free: 80, packs: None };
+        none.check(need(80, 800), Need::default()).unwrap();
+    }
+}
