@@ -168,6 +168,7 @@ impl Error {
             ErrorKind::NotFound
             | ErrorKind::Unresolvable
             | ErrorKind::InvalidInput
+            | ErrorKind::InvalidContent
             | ErrorKind::Unsupported
             | ErrorKind::TooLarge
             | ErrorKind::Gone

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, Request, Response};
+use hyper::body::Incoming;
 use ipfrs_grpc::Grpc;
 use ipfrs_http::{Plain, Service, Written, log_broken_off};
 use ipfrs_node::{Limit, Node, RequestDeadline};

@@ -342,6 +342,8 @@ mod tests {
 
     use super::*;
     use crate::ends::Drain;
+    use hyper::body::Incoming;
+
     use crate::received::Received;
     use crate::request_head::BodyLength;
 

@@ -23,7 +23,8 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-http", "ipfrs-grpc"]),
     ("ipfrs-cli", &["ipfrs-interface"]),
     // Calls the Node itself, without a front-end between.
-    ("ipfrs-python", &["ipfrs-core", "ipfrs-node", "ipfrs-interface"]),
+    // Its tests build dependencies with the features of all tests.
+    ("ipfrs-python", &["ipfrs-core", "ipfrs-node", "ipfrs-interface", "ipfrs-test-features"]),
 ];
 
 /// The workspace's own crates under `crates/`, each with the crates that it depends on outside its tests.

@@ -129,7 +129,7 @@ async fn a_listing_says_what_there_is_and_how_much() {
         "<td role=\"cell\" class=\"name folder\"><a href=\"/ipfs/",
         "class=\"name image\"",
         "class=\"name text\"",
-        "class=\"size\">1.5 KiB</td>",
+        "class=\"size\" data-bytes=\"1536\">1.5 KiB</td>",
         "<span>3 entries</span>",
         "1 directory, 2 files (1.5 KiB)",
         "href=\"?format=tar\"",
