@@ -139,7 +139,8 @@ fn held_bytes(gateway: &TestGateway) -> u64 {
         let target = std::fs::read_link(fd).unwrap_or_default();
         target.starts_with(repo) && target.to_string_lossy().ends_with("(deleted)")
     };
-    fds.filter(is_removed).map(|fd| std::fs::metadata(fd).unwrap().blocks() * 512).sum()
+    // Another test may close its file meanwhile.
+    fds.filter(is_removed).filter_map(|fd| Some(std::fs::metadata(fd).ok()?.blocks() * 512)).sum()
 }
 
 /// Returns the bytes that are allocated for packs of the repo, including those that are removed and still open.

@@ -138,7 +138,7 @@ async fn a_listing_says_what_there_is_and_how_much() {
         assert!(page.contains(expected), "{expected}: {page}");
     }
     assert!(!page.contains(">..</a>"), "a root is in no directory");
-    let empty = gateway.put_block("cid-codec=dag-pb&format=dag-pb", &b"\x0a\x02\x08\x01"[..]).await;
+    let empty = gateway.put_block("cid-codec=dag-pb", &b"\x0a\x02\x08\x01"[..]).await;
     let page = String::from_utf8(gateway.content(&format!("/ipfs/{empty}/")).await.to_vec()).unwrap();
     assert!(page.contains("This directory is empty"), "{page}");
 }

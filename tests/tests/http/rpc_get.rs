@@ -210,7 +210,7 @@ async fn names_that_lead_out_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_archived_fails_before_the_head_or_breaks_off() {
-    let gateway = TestGateway::start().await;
+    let gateway = TestGateway::start_with(|config| config.streaming.max_dag_depth = 128).await;
     let absent = Cid::new_v1(codec::RAW, hash::sha2_256(b"absent")).to_string();
     let cbor = gateway.put_block("cid-codec=dag-cbor", b"\xa0".to_vec()).await;
     let absent_message = format!("block {absent} of ");

@@ -124,8 +124,10 @@ pub(crate) fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroi
     if mode & OTHERS != 0 {
         let file = path.display();
         if exposed == Exposed::Refuse {
-            let what = format!("{file} is a private key that others can reach (mode {mode:04o}), and is not used");
-            return Err(Error::new(ErrorKind::Forbidden, format!("{what}: run chmod 600 {file}")));
+            // Clients get this message, and may not learn where the repo is.
+            let name = path.file_name().unwrap_or_default().display();
+            let what = format!("{name} in the keystore is a private key that others can reach (mode {mode:04o})");
+            return Err(Error::new(ErrorKind::Forbidden, format!("{what}, and is not used: run chmod 600 on it")));
         }
         tracing::warn!(%file, mode = format!("{mode:04o}"), "a private key can be reached by others: run chmod 600");
     }
