@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_NESTING;
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_unixfs::dag_pb;
+use ipfrs_unixfs::{LinkName, dag_pb};
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 use serde_ipld_dagcbor::DecodeError;
@@ -50,7 +50,11 @@ impl Node {
         }
         let DagPath { cid, remainder } = found.clone();
         let data = self.convert(object.block, move |block| {
-            let value = decode(cid.codec(), block).map_err(|e| Error::new(e.kind(), format!("block {cid}: {e}")))?;
+            let value = match (cid.codec(), output) {
+                (codec::DAG_PB, codec::DAG_JSON) => decode_dag_pb(block, NameText::Replaced),
+                (codec, _) => decode(codec, block),
+            };
+            let value = value.map_err(|e| Error::new(e.kind(), format!("block {cid}: {e}")))?;
             encode(output, &within(value, &remainder)?)
         });
         Ok((found, data.await?))
@@ -65,11 +69,14 @@ impl Node {
         let PutNode { data, input, store, hash, pin } = node;
         let data = self
             .convert(data, move |data| {
-                let value = decode(input, data).map_err(|e| {
+                let explained = |e: Error| {
                     Error::new(e.kind(), format!("the node: {e} (input-codec says in which codec it is sent)"))
-                })?;
+                };
                 // What dag-pb leaves out and what it says by default are the same value and two blocks.
-                if input == store && input == codec::DAG_PB { Ok(data.clone()) } else { encode(store, &value) }
+                if input == store && input == codec::DAG_PB {
+                    return dag_pb::decode(data).map(|_| data.clone()).map_err(explained);
+                }
+                encode(store, &decode(input, data).map_err(explained)?)
             })
             .await?;
         let block = PutBlock { data, cid: None, format: BlockFormat { version: 1, codec: store, hash } };
@@ -94,7 +101,7 @@ impl Node {
 fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
     match from {
         codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
-        codec::DAG_PB => decode_dag_pb(data),
+        codec::DAG_PB => decode_dag_pb(data, NameText::Exact),
         codec::DAG_CBOR => serde_ipld_dagcbor::from_slice(data).map_err(not_cbor),
         codec::DAG_JSON => {
             check_integers(data)?;
@@ -204,14 +211,15 @@ fn within(mut value: Ipld, segments: &[String]) -> Result<Ipld> {
 }
 
 /// As the schema of dag-pb has it (<https://ipld.io/specs/codecs/dag-pb/spec/#logical-format>).
-fn decode_dag_pb(data: &Bytes) -> Result<Ipld> {
+/// Strings of the data model are UTF-8: `names` says what becomes of others.
+fn decode_dag_pb(data: &Bytes, names: NameText) -> Result<Ipld> {
     let node = dag_pb::decode(data)?;
     let links = node.links.into_iter().map(|link| {
         let hash = LinkCid::try_from(link.cid.to_bytes())
             .map_err(|e| Error::unsupported(format!("the link {} has a digest that is too long: {e}", link.cid)))?;
         Ok(map([
             ("Hash", Ipld::Link(hash)),
-            ("Name", Ipld::String(link.name)),
+            ("Name", Ipld::String(names.of(&link.name)?)),
             ("Tsize", Ipld::Integer(i128::from(link.tsize))),
         ]))
     });
@@ -220,6 +228,27 @@ fn decode_dag_pb(data: &Bytes) -> Result<Ipld> {
         Some(data) => map([("Data", Ipld::Bytes(data.to_vec())), ("Links", links)]),
         None => map([("Links", links)]),
     })
+}
+
+/// Text that stands for the name of a link.
+#[derive(Debug, Clone, Copy)]
+enum NameText {
+    /// The name itself: other text must not be stored in its place.
+    Exact,
+    /// For display, with replacement characters where the name is not UTF-8, as in Kubo.
+    Replaced,
+}
+
+impl NameText {
+    fn of(self, name: &LinkName) -> Result<String> {
+        match (self, name.to_str()) {
+            (_, Some(text)) => Ok(text.to_owned()),
+            (Self::Replaced, None) => Ok(name.to_string_lossy().into_owned()),
+            (Self::Exact, None) => Err(Error::invalid(format!(
+                "the link {name:?} has a name that is not UTF-8: get it as dag-json to look at it, or as dag-pb"
+            ))),
+        }
+    }
 }
 
 fn map<const N: usize>(entries: [(&str, Ipld); N]) -> Ipld {

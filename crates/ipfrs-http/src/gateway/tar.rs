@@ -40,7 +40,7 @@ pub(super) async fn archive(
     if let ObjectKind::File(file) = &object.kind {
         limits::check_size(state, file.size())?;
     }
-    let archive = state.node.archive(&object, &object.cid.to_string()).await?;
+    let archive = state.node.archive(&object, &object.cid.to_string().into()).await?;
     if let Some(length) = archive.length {
         answer.set(CONTENT_LENGTH, HeaderValue::from(length));
     }

@@ -1,6 +1,5 @@
 //! Arguments and options of a command.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::str::FromStr;
 
@@ -8,13 +7,16 @@ use axum::extract::FromRequestParts;
 use http::HeaderMap;
 use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
-use ipfrs_node::{ContentPath, Node};
+use ipfrs_node::{ContentPath, LinkName, Node};
+use percent_encoding::percent_decode_str;
 
 use crate::error::RpcError;
 
 /// The query of a command, and what the request's head says of its answer.
 pub(super) struct Args {
     arguments: Vec<String>,
+    /// The same as bytes: paths need not be UTF-8.
+    paths: Vec<LinkName>,
     options: HashMap<String, String>,
     /// How content IDs are written in the answer.
     pub(super) render: Render,
@@ -39,16 +41,20 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
 
 impl Args {
     fn parse(query: &str, takes_trailers: bool) -> Result<Self, RpcError> {
-        let (mut arguments, mut options) = (Vec::new(), HashMap::new());
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            match name {
-                Cow::Borrowed("arg") => arguments.push(value.into_owned()),
-                name => drop(options.insert(name.into_owned(), value.into_owned())),
+        let (mut arguments, mut paths, mut options) = (Vec::new(), Vec::new(), HashMap::new());
+        for pair in query.split('&') {
+            for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
+                if name == "arg" {
+                    paths.push(unescaped(pair.split_once('=').unwrap_or_default().1));
+                    arguments.push(value.into_owned());
+                } else {
+                    options.insert(name.into_owned(), value.into_owned());
+                }
             }
         }
         let base = options.get("cid-base").map(|name| to_base(name));
         let base = base.transpose().map_err(|e| RpcError::Request(e.to_string()))?;
-        Ok(Self { arguments, options, render: Render(base), takes_trailers })
+        Ok(Self { arguments, paths, options, render: Render(base), takes_trailers })
     }
 
     /// The arguments, of which there must be at least one; `name` is what the message calls it.
@@ -61,23 +67,30 @@ impl Args {
 
     /// The one argument.
     pub(super) fn one(&self, name: &str) -> Result<&str, RpcError> {
-        match self.required(name)? {
-            [one] => Ok(one),
-            more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
-        }
+        only(self.required(name)?, name).map(String::as_str)
+    }
+
+    /// As [`Self::required`], for arguments that are paths.
+    pub(super) fn required_paths(&self, name: &str) -> Result<&[LinkName], RpcError> {
+        self.required(name).map(|_| &*self.paths)
+    }
+
+    /// As [`Self::one`], for an argument that is a path.
+    pub(super) fn one_path(&self, name: &str) -> Result<&LinkName, RpcError> {
+        only(self.required_paths(name)?, name)
     }
 
     /// The one argument as a content path; a name (`/ipns/...`) is resolved.
     pub(super) async fn path(&self, node: &Node, name: &str) -> Result<ContentPath, RpcError> {
-        Ok(node.content_path(self.one(name)?).await?)
+        Ok(node.content_path(self.one_path(name)?).await?)
     }
 
     /// The arguments, of which there must be at least one, as content paths; names are resolved.
     pub(super) async fn paths(&self, node: &Node, name: &str) -> Result<Vec<ContentPath>, RpcError> {
-        let texts = self.required(name)?;
-        let mut paths = Vec::with_capacity(texts.len());
-        for text in texts {
-            paths.push(node.content_path(text).await?);
+        let arguments = self.required_paths(name)?;
+        let mut paths = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            paths.push(node.content_path(argument).await?);
         }
         Ok(paths)
     }
@@ -127,6 +140,19 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// Returns the one argument of `arguments`; `name` is what the message calls it.
+fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
+    match arguments {
+        [one] => Ok(one),
+        more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
+    }
+}
+
+/// Returns a value of a query as bytes, where [`form_urlencoded`] would replace those that are not UTF-8.
+fn unescaped(value: &str) -> LinkName {
+    percent_decode_str(&value.replace('+', " ")).collect::<Vec<_>>().into()
 }
 
 /// Writes content IDs in the base that `cid-base` asks for.

@@ -155,13 +155,13 @@ async fn cars(import: &mut DagImport, body: Body, boundary: String) -> Result<()
     let mut parts = Parts::new(body, boundary);
     let mut is_empty = true;
     while let Some(part) = parts.next().await? {
-        let name = part.file_name()?;
+        let name = part.file_name();
         if part.content_type() == "application/x-directory" {
             return Err(Error::invalid(format!("{name:?} is a directory: import the CARs in it by name")).into());
         }
-        import.car(part).await.map_err(|error| match name.as_str() {
-            "" => error,
-            name => Error::new(error.kind(), format!("{name}: {error}")).with_source(error),
+        import.car(part).await.map_err(|error| match name.is_empty() {
+            true => error,
+            false => Error::new(error.kind(), format!("{name}: {error}")).with_source(error),
         })?;
         is_empty = false;
     }
