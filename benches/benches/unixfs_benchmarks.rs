@@ -13,8 +13,8 @@ use ipfrs_core::{Block, Cid, Result, codec};
 use ipfrs_store::{BlockStoreExt, MemoryStore};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span, StoreSink, StreamingConfig};
 use ipfrs_unixfs::{
-    Attributes, BlockSink, Chunker, Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Profile, decode,
-    entries, resolve,
+    Attributes, BlockSink, Chunker, Entry, EntryKind, ImportOptions, Importer, LinkName, Node, Overrides, Profile,
+    decode, entries, resolve,
 };
 use tokio::runtime::Runtime;
 
@@ -118,12 +118,12 @@ fn paths(criterion: &mut Criterion, runtime: &Runtime) {
         let content = stream::iter([Ok(Bytes::from_static(b"deep"))]);
         let mut entry = must(importer.file(content, Attributes::default(), &mut |_| ()).await);
         for _ in 0..DEPTH {
-            entry = must(importer.directory(vec![("below".to_owned(), entry)], Attributes::default()).await);
+            entry = must(importer.directory(vec![("below".into(), entry)], Attributes::default()).await);
         }
         must(importer.flush().await);
         entry.cid
     });
-    let (source, segments) = (BlockStoreSource(store), vec!["below".to_owned(); DEPTH]);
+    let (source, segments) = (BlockStoreSource(store), vec![LinkName::from("below"); DEPTH]);
     criterion.bench_function(&format!("resolve/{DEPTH}_directories"), |bencher| {
         bencher.to_async(runtime).iter(|| async { must(resolve(&source, &root, &segments).await) });
     });
@@ -140,7 +140,8 @@ fn hamt(criterion: &mut Criterion, runtime: &Runtime) {
     let file = must(Block::hash(1, codec::RAW, HashFunction::Sha2_256, random(0, 8).into()));
     let leaf = Entry { cid: *file.cid(), tsize: 8, size: 8, kind: EntryKind::File };
     must(runtime.block_on(store.put(file)));
-    let names: Vec<_> = (0..ENTRIES).map(|index| (format!("file-{index:05}.txt"), leaf.clone())).collect();
+    let names: Vec<_> =
+        (0..ENTRIES).map(|index| (LinkName::from(format!("file-{index:05}.txt")), leaf.clone())).collect();
     let make = async |sink: Arc<dyn BlockSink>| {
         let mut importer = Importer::new(options.clone(), sink);
         let directory = must(importer.directory(names.clone(), Attributes::default()).await);
@@ -160,7 +161,7 @@ fn hamt(criterion: &mut Criterion, runtime: &Runtime) {
         });
     });
     group.throughput(Throughput::Elements(1));
-    let name = vec!["file-04711.txt".to_owned()];
+    let name = [LinkName::from("file-04711.txt")];
     group.bench_function("find", |bencher| {
         bencher.to_async(runtime).iter(|| async { must(resolve(source.as_ref(), &root, &name).await) });
     });

@@ -1,5 +1,8 @@
 //! Requests to the Kubo RPC and the native API, over HTTP or to a router in this process. Commands do not know which.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::{Context, Result, anyhow, bail};
 use axum::Router;
 use axum::body::Body;
@@ -40,11 +43,15 @@ impl Query {
         Self::default()
     }
 
-    pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
+    pub(crate) fn with(self, name: &str, value: impl ToString) -> Self {
+        self.with_bytes(name, value.to_string().as_bytes())
+    }
+
+    fn with_bytes(mut self, name: &str, value: &[u8]) -> Self {
         self.0.push(if self.0.is_empty() { '?' } else { '&' });
         self.0.push_str(name);
         self.0.push('=');
-        self.0.push_str(&escape(value.to_string().as_bytes()));
+        self.0.push_str(&escape(value));
         self
     }
 
@@ -55,8 +62,9 @@ impl Query {
         }
     }
 
-    pub(crate) fn with_args<'a>(self, arguments: impl IntoIterator<Item = &'a String>) -> Self {
-        arguments.into_iter().fold(self, |query, argument| query.with("arg", argument))
+    /// The same with arguments, which need not be UTF-8.
+    pub(crate) fn with_args(self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        arguments.into_iter().fold(self, |query, argument| query.with_bytes("arg", argument.as_ref().as_bytes()))
     }
 }
 
@@ -182,17 +190,18 @@ impl Api {
     }
 
     /// `path`, or where it leads if it begins with a name, which may lead elsewhere tomorrow.
-    pub(crate) async fn settled(&self, path: &str) -> Result<String> {
-        if !path.starts_with("/ipns/") && !path.starts_with("ipns://") {
+    pub(crate) async fn settled(&self, path: &OsStr) -> Result<OsString> {
+        if ![&b"/ipns/"[..], b"ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix)) {
             return Ok(path.to_owned());
         }
-        let resolved: ResolvedPath = self.call("resolve", Query::new().with("arg", path), None).await?.whole().await?;
-        Ok(resolved.path)
+        // Only keys within a block, which are text, are left behind a content ID.
+        let resolved: ResolvedPath = self.call("resolve", Query::new().with_args([path]), None).await?.whole().await?;
+        Ok(resolved.path.into())
     }
 
     /// What `path` leads to, as the gateway's headers tell: a directory sends its readers to the path with a slash.
     /// Whatever else the answer is, asking for the file's content gives the error that a person can read.
-    pub(crate) async fn kind(&self, path: &str) -> Result<Kind> {
+    pub(crate) async fn kind(&self, path: &OsStr) -> Result<Kind> {
         let response = self.send(Request::builder().method(Method::HEAD), &gateway_path(path), Body::empty()).await?;
         let content_type = response.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
         Ok(match response.status() {
@@ -203,7 +212,7 @@ impl Api {
     }
 
     /// The target of a symlink.
-    pub(crate) async fn link_target(&self, path: &str) -> Result<Vec<u8>> {
+    pub(crate) async fn link_target(&self, path: &OsStr) -> Result<Vec<u8>> {
         let response = self.send(Request::builder(), &gateway_path(path), Body::empty()).await?;
         if response.status() != StatusCode::OK {
             bail!("{}", message_of(response).await);

@@ -9,6 +9,7 @@ mod repo;
 mod tensor;
 mod value;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -222,7 +223,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct CatArgs {
     /// Content IDs, or paths below them: CID/name, /ipfs/CID/name
     #[arg(required = true, value_name = "IPFS-PATH")]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<OsString>,
     /// Bytes to leave out at the beginning
     #[arg(short, long, value_name = "BYTES")]
     pub(crate) offset: Option<u64>,
@@ -238,7 +239,7 @@ pub(crate) struct CatArgs {
 pub(crate) struct GetArgs {
     /// A content ID, or a path below one: CID/name, /ipfs/CID/name
     #[arg(value_name = "IPFS-PATH")]
-    pub(crate) path: String,
+    pub(crate) path: OsString,
     /// Where to save it; a file that is there is replaced, within a directory it gets its own name [default: the last
     /// part of the path, here]
     #[arg(short, long, value_name = "PATH")]
@@ -261,7 +262,7 @@ pub(crate) struct GetArgs {
 pub(crate) struct LsArgs {
     /// Content IDs, or paths below them: CID/name, /ipfs/CID/name
     #[arg(required = true, value_name = "IPFS-PATH")]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,9 +1,11 @@
 //! Standard output.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -62,13 +64,26 @@ impl Output {
 
 /// A name from a stranger, safe to print: control characters, which could drive a terminal, are escaped.
 pub(crate) fn printable(name: &str) -> String {
+    escaped(name.as_bytes(), |_| false)
+}
+
+/// The name of a file, safe to print: bytes that are not UTF-8 and backslashes are escaped as well, so that no two
+/// names look the same.
+pub(crate) fn printable_name(name: &OsStr) -> String {
+    escaped(name.as_bytes(), |c| c == '\\')
+}
+
+fn escaped(name: &[u8], is_special: impl Fn(char) -> bool) -> String {
     let mut text = String::with_capacity(name.len());
-    for c in name.chars() {
-        if c.is_control() {
-            text.extend(c.escape_default());
-        } else {
-            text.push(c);
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if is_special(c) || c.is_control() {
+                text.extend(c.escape_default());
+            } else {
+                text.push(c);
+            }
         }
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
     }
     text
 }

@@ -1,5 +1,8 @@
 //! Text as parts of URIs.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 /// Everything but what RFC 3986 calls unreserved.
@@ -11,10 +14,10 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
 }
 
 /// The gateway's path of what a person typed, `CID/name` or `/ipfs/CID/name`, with every segment escaped.
-pub(crate) fn gateway_path(path: &str) -> String {
-    let rest = path.strip_prefix("ipfs://").unwrap_or(path);
-    let rest = rest.strip_prefix("/ipfs/").unwrap_or(rest);
-    let segments: Vec<_> =
-        rest.split('/').filter(|segment| !segment.is_empty()).map(|segment| escape(segment.as_bytes())).collect();
+pub(crate) fn gateway_path(path: &OsStr) -> String {
+    let path = path.as_bytes();
+    let rest = path.strip_prefix(b"ipfs://").unwrap_or(path);
+    let rest = rest.strip_prefix(b"/ipfs/").unwrap_or(rest);
+    let segments: Vec<_> = rest.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).map(escape).collect();
     format!("/ipfs/{}", segments.join("/"))
 }

@@ -1,5 +1,6 @@
 //! `ipfrs.file.v1.FileService`.
 
+use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
@@ -200,7 +201,11 @@ fn import_options(metadata: FileMetadata) -> Result<(UploadOptions, OperationId)
 
 fn entry(listed: Listed) -> DirectoryEntry {
     let r#type = file_type(listed.kind).into();
-    DirectoryEntry { name: listed.name, cid: listed.cid.to_string(), r#type, size: listed.size }
+    let (name, name_bytes) = match listed.name.to_str() {
+        Some(name) => (name.to_owned(), Bytes::new()),
+        None => (listed.name.to_string(), Bytes::copy_from_slice(listed.name.as_bytes())),
+    };
+    DirectoryEntry { name, cid: listed.cid.to_string(), r#type, size: listed.size, name_bytes }
 }
 
 fn file_type(kind: ListedKind) -> FileType {

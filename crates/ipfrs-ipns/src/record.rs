@@ -65,27 +65,33 @@ impl Record {
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a validity before 1970 or after 9999;
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a value that no record can hold; what the key fails with.
-    pub fn create(key: &PrivateKey, value: &str, sequence: u64, validity: SystemTime, ttl: Duration) -> Result<Self> {
-        Self::signed(key, value, sequence, validity, ttl, true)
+    pub fn create<V: AsRef<[u8]>>(
+        key: &PrivateKey,
+        value: V,
+        sequence: u64,
+        validity: SystemTime,
+        ttl: Duration,
+    ) -> Result<Self> {
+        Self::signed(key, value.as_ref(), sequence, validity, ttl, true)
     }
 
     /// As [`create`](Self::create), without what only implementations before V2 signatures read: shorter.
     ///
     /// # Errors
     /// As [`create`](Self::create).
-    pub fn create_v2_only(
+    pub fn create_v2_only<V: AsRef<[u8]>>(
         key: &PrivateKey,
-        value: &str,
+        value: V,
         sequence: u64,
         validity: SystemTime,
         ttl: Duration,
     ) -> Result<Self> {
-        Self::signed(key, value, sequence, validity, ttl, false)
+        Self::signed(key, value.as_ref(), sequence, validity, ttl, false)
     }
 
     fn signed(
         key: &PrivateKey,
-        value: &str,
+        value: &[u8],
         sequence: u64,
         validity: SystemTime,
         ttl: Duration,
@@ -94,12 +100,7 @@ impl Record {
         let validity = timestamp::format(validity)
             .ok_or_else(|| Error::invalid("the validity of an IPNS record is a time from 1970 to 9999"))?;
         let ttl = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
-        let data = Data {
-            value: Bytes::copy_from_slice(value.as_bytes()),
-            validity: validity.into(),
-            sequence,
-            ttl: Some(ttl),
-        };
+        let data = Data { value: Bytes::copy_from_slice(value), validity: validity.into(), sequence, ttl: Some(ttl) };
         let encoded = data.encode()?;
         let holds_key = Name::of(key.public()).public_key().is_some();
         let mut entry = IpnsEntry {

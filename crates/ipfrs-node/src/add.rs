@@ -18,9 +18,10 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::metrics::Active;
 use crate::operations::{Operation, OperationId, OperationKind};
+use crate::path::segments;
 use crate::protection::Lease;
 use crate::tree::Tree;
-use crate::{Node, pins};
+use crate::{LinkName, Node, pins};
 
 /// Longest path of a file in an import (`PATH_MAX` on Linux).
 const MAX_PATH_BYTES: usize = 4_096;
@@ -75,8 +76,8 @@ pub struct AddOptions {
 /// Something that an import has made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
-    /// Path within the import; empty for an unnamed file and for the wrapping directory.
-    pub name: String,
+    /// Path within the import; empty for the wrapping directory.
+    pub name: LinkName,
     /// Its content ID.
     pub cid: Cid,
     /// Cumulative size of its DAG in bytes, as `add` reports it.
@@ -244,12 +245,12 @@ impl AddSession {
     /// What the content stream or the store fails with; a path that is taken or leads out of the import.
     pub async fn file(
         &mut self,
-        path: &str,
+        path: impl AsRef<[u8]>,
         attributes: Attributes,
         content: impl Stream<Item = Result<Bytes>> + Send + Unpin,
         mut progress: impl FnMut(u64) + Send,
     ) -> Result<()> {
-        let names = self.names(path)?;
+        let names = self.names(path.as_ref())?;
         let mut counted = 0;
         let upload_bytes = self.upload_bytes.clone();
         let (operation, blocks, before) = (self.operation.as_ref(), &self.blocks, self.taken);
@@ -280,10 +281,15 @@ impl AddSession {
     ///
     /// # Errors
     /// As [`Self::file`].
-    pub async fn symlink(&mut self, path: &str, attributes: Attributes, target: &str) -> Result<()> {
-        let names = self.names(path)?;
+    pub async fn symlink(
+        &mut self,
+        path: impl AsRef<[u8]>,
+        attributes: Attributes,
+        target: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let names = self.names(path.as_ref())?;
         let attributes = Attributes { mode: None, ..self.keeping.of(attributes) };
-        let entry = self.importer.symlink(target, attributes).await?;
+        let entry = self.importer.symlink(target.as_ref(), attributes).await?;
         self.place(&names, entry, attributes).await
     }
 
@@ -292,8 +298,8 @@ impl AddSession {
     ///
     /// # Errors
     /// A path that leads out of the import; a directory without a name where there is another root.
-    pub async fn directory(&mut self, path: &str, attributes: Attributes) -> Result<()> {
-        let names = self.names(path)?;
+    pub async fn directory(&mut self, path: impl AsRef<[u8]>, attributes: Attributes) -> Result<()> {
+        let names = self.names(path.as_ref())?;
         if names.is_empty() && !self.has_root_part {
             if self.wrap {
                 let remedy = "leave wrap-with-directory out, or name the directory";
@@ -324,7 +330,8 @@ impl AddSession {
     /// Pins those of `added` that are in no directory of the import.
     async fn pin_roots(&self, added: &[Added]) -> Result<()> {
         let Some((pins, name)) = &self.pins else { return Ok(()) };
-        let is_root = |added: &&Added| if self.wrap { added.name.is_empty() } else { !added.name.contains('/') };
+        let is_root =
+            |added: &&Added| if self.wrap { added.name.is_empty() } else { !added.name.as_bytes().contains(&b'/') };
         let roots = added.iter().filter(is_root);
         let pin = |added: &Added| Pin { name: name.clone(), ..Pin::recursive(added.cid) };
         pins::insert(pins, roots.map(pin).collect(), &self.lease).await
@@ -375,19 +382,20 @@ impl AddSession {
     }
 
     /// The names of a path; counts one more entry.
-    fn names<'a>(&mut self, path: &'a str) -> Result<Vec<&'a str>> {
+    fn names<'a>(&mut self, path: &'a [u8]) -> Result<Vec<&'a [u8]>> {
         self.entries += 1;
         if self.entries > MAX_ENTRIES {
             return Err(Error::too_large(format!(
                 "an import has at most {MAX_ENTRIES} files and directories: split it"
             )));
         }
-        let invalid = |why: &str| Err(Error::invalid(format!("invalid file name {path:?}: {why}")));
-        let names: Vec<_> = path.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
-        if names.contains(&"..") {
+        let shown = || LinkName::from(path);
+        let invalid = |why: &str| Err(Error::invalid(format!("invalid file name {:?}: {why}", shown())));
+        let names: Vec<_> = segments(path).filter(|name| *name != b".").collect();
+        if names.contains(&&b".."[..]) {
             return invalid("\"..\" leads out of the import");
         }
-        if path.contains('\0') {
+        if path.contains(&0) {
             return invalid("it holds a NUL byte");
         }
         if path.len() > MAX_PATH_BYTES {
@@ -404,18 +412,18 @@ impl AddSession {
 
     /// Puts what was imported at `names`. A file without a name is called by its content ID, in the answer and in a
     /// wrapping directory.
-    async fn place(&mut self, names: &[&str], entry: Entry, attributes: Attributes) -> Result<()> {
+    async fn place(&mut self, names: &[&[u8]], entry: Entry, attributes: Attributes) -> Result<()> {
         let name = match names {
             [] if self.unnamed => return Err(Error::invalid("two files without a name: give each a file name")),
             [] => {
                 self.unnamed = true;
                 let name = entry.cid.to_string();
-                self.tree.place(&[&name], &entry).await?;
-                name
+                self.tree.place(&[name.as_bytes()], &entry).await?;
+                name.into()
             }
             names => {
                 self.tree.place(names, &entry).await?;
-                names.join("/")
+                names.join(&b'/').into()
             }
         };
         let added = Added { name, cid: entry.cid, size: entry.tsize, attributes };

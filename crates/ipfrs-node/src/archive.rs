@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_stream::tar::{self, TarEntry, TarKind};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{DirEntry, Node as UnixFsNode, decode_async, entries};
+use ipfrs_unixfs::{DirEntry, LinkName, Node as UnixFsNode, decode_async, entries};
 
 use crate::metrics::Active;
 use crate::{ContentPath, Node, Object};
@@ -44,7 +44,7 @@ impl Node {
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for an object that is not UnixFS. Errors of the stream: blocks that
     /// are missing or are not UnixFS, names within directories that lead out of the archive, directories more than
     /// [`StreamingConfig::max_dag_depth`](crate::StreamingConfig::max_dag_depth) deep.
-    pub async fn archive(&self, object: &Object, name: &str) -> Result<Archive> {
+    pub async fn archive(&self, object: &Object, name: &LinkName) -> Result<Archive> {
         let root = decode_async(object.cid, object.block.clone()).await?;
         let mut walk = Walk {
             node: self.clone(),
@@ -60,7 +60,7 @@ impl Node {
         };
         let is_directory = matches!(root, UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_));
         let size = if let UnixFsNode::File(file) = &root { file.size } else { 0 };
-        let header = walk.begin(name.to_owned(), root)?;
+        let header = walk.begin(name.as_bytes().to_vec(), root)?;
         let around = header.len() + tar::padding(size).len() + tar::end().len();
         let length = if is_directory { None } else { size.checked_add(around as u64) };
         let rest =
@@ -74,8 +74,8 @@ impl Node {
 
 /// The name under which the end of a path is saved: its last name, or the content ID.
 #[must_use]
-pub fn saved_name(path: &ContentPath) -> String {
-    path.segments().last().cloned().unwrap_or_else(|| path.root().to_string())
+pub fn saved_name(path: &ContentPath) -> LinkName {
+    path.segments().last().cloned().unwrap_or_else(|| path.root().to_string().into())
 }
 
 /// Where in the tree the archive is.
@@ -105,7 +105,7 @@ struct Content {
 
 /// A directory that is being archived.
 struct Directory {
-    path: String,
+    path: Vec<u8>,
     /// Memory of the directory, in bytes.
     bytes: usize,
     entries: BoxStream<'static, Result<DirEntry>>,
@@ -152,7 +152,7 @@ impl Walk {
     }
 
     /// The header of what is at `path`; content and entries come next.
-    fn begin(&mut self, path: String, node: UnixFsNode) -> Result<Bytes> {
+    fn begin(&mut self, path: Vec<u8>, node: UnixFsNode) -> Result<Bytes> {
         let kind = match &node {
             UnixFsNode::File(file) => TarKind::File { size: file.size },
             UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => TarKind::Directory,
@@ -162,10 +162,11 @@ impl Walk {
         self.has_symlink |= matches!(node, UnixFsNode::Symlink { .. });
         if self.has_symlink && self.has_path_name {
             let why = "there are symlinks, and names that are paths, in one tree: these could lead out of the archive";
-            return Err(Error::invalid(format!("{path:?} cannot be archived: {why}")));
+            return Err(Error::invalid(format!("{:?} cannot be archived: {why}", LinkName::from(path))));
         }
-        let name = self.hashes.hash_one(path.rsplit('/').next());
+        let name = self.hashes.hash_one(path.rsplit(|byte| *byte == b'/').next());
         if self.path.last().is_some_and(|directory| directory.symlinks.contains(&name)) {
+            let path = LinkName::from(path);
             return Err(Error::invalid(format!("{path:?} is a symlink and something else in one directory")));
         }
         match node {
@@ -192,15 +193,16 @@ impl Walk {
         Ok(())
     }
 
-    fn descend(&mut self, path: String, node: UnixFsNode) -> Result<()> {
+    fn descend(&mut self, path: Vec<u8>, node: UnixFsNode) -> Result<()> {
         let config = &self.node.inner.config.streaming;
         if self.path.len() == config.max_dag_depth as usize {
-            return Err(config.too_deep("the tree", &format_args!("{:?}", path.chars().take(80).collect::<String>())));
+            let shown = LinkName::from(&path[..path.len().min(80)]);
+            return Err(config.too_deep("the tree", &format_args!("{shown:?}")));
         }
         let bytes = DIRECTORY_BYTES + path.len() + memory(&node);
         self.open_bytes += bytes;
         if self.open_bytes > MAX_OPEN_BYTES {
-            let path = path.chars().take(80).collect::<String>();
+            let path = LinkName::from(&path[..path.len().min(80)]);
             return Err(Error::too_large(format!(
                 "the directories above {path:?} and their paths take more than the limit of {MAX_OPEN_BYTES} bytes of \
                  memory: archive a directory further down"
@@ -233,7 +235,7 @@ fn memory(node: &UnixFsNode) -> usize {
 /// An entry of a directory.
 struct Entry {
     /// Where it goes in the archive.
-    path: String,
+    path: Vec<u8>,
     /// Whether its name is a path.
     has_path_name: bool,
     node: UnixFsNode,
@@ -250,12 +252,14 @@ impl Directory {
             self.blocks = node.inner.served.get_many(self.ahead.iter().map(|entry| entry.cid).collect());
         }
         let Some(entry) = self.ahead.pop_front() else { return Ok(None) };
-        let path = tar::place(&self.path, &entry.name)?;
+        let path = tar::place(&self.path, entry.name.as_bytes())?;
         let missing = || Error::internal("the store left out a block that it was asked for");
         let (cid, data) = self.blocks.next().await.ok_or_else(missing)??;
-        let data =
-            data.ok_or_else(|| Error::no_block(&cid, format!("block {cid} of {path:?} is not in this store")))?;
+        let data = data.ok_or_else(|| {
+            let path = LinkName::from(&*path);
+            Error::no_block(&cid, format!("block {cid} of {path:?} is not in this store"))
+        })?;
         let node = decode_async(cid, data).await?;
-        Ok(Some(Entry { path, has_path_name: entry.name.contains('/'), node }))
+        Ok(Some(Entry { path, has_path_name: entry.name.as_bytes().contains(&b'/'), node }))
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_NESTING;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{canonical_cbor, dag_pb};
+use ipfrs_unixfs::{LinkName, canonical_cbor, dag_pb};
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 use serde_ipld_dagcbor::DecodeError;
@@ -41,7 +41,8 @@ impl Node {
     ///
     /// # Errors
     /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for other codecs than dag-json, dag-cbor,
-    /// dag-pb and raw; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what a codec cannot say, such as a map in raw.
+    /// dag-pb and raw, and for a link whose name is not UTF-8 in dag-cbor; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind)
+    /// for what a codec cannot say, such as a map in raw.
     pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<(DagPath, Bytes)> {
         let object = self.resolve(path).await?;
         let found = DagPath { cid: object.cid, remainder: object.facts.remainder.clone() };
@@ -50,7 +51,11 @@ impl Node {
         }
         let DagPath { cid, remainder } = found.clone();
         let data = self.convert(object.block, move |block| {
-            let value = decode(cid.codec(), block).map_err(|e| match e.kind() {
+            let value = match (cid.codec(), output) {
+                (codec::DAG_PB, codec::DAG_JSON) => decode_dag_pb(block, NameText::Replaced),
+                (codec, _) => decode(codec, block),
+            };
+            let value = value.map_err(|e| match e.kind() {
                 ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid}: {e}")),
                 kind => Error::new(kind, format!("block {cid}: {e}")),
             })?;
@@ -63,16 +68,20 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for data that is not of its codec, or that the other codec cannot
-    /// say; else as [`Self::put_block`] and [`Self::put_pinned_block`].
+    /// say; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a link whose name is not UTF-8 in another codec than
+    /// dag-pb; else as [`Self::put_block`] and [`Self::put_pinned_block`].
     pub async fn put_node(&self, node: PutNode) -> Result<Cid> {
         let PutNode { data, input, store, hash, pin } = node;
         let data = self
             .convert(data, move |data| {
-                let value = decode(input, data).map_err(|e| {
+                let explained = |e: Error| {
                     Error::new(e.kind(), format!("the node: {e} (input-codec says in which codec it is sent)"))
-                })?;
+                };
                 // What dag-pb leaves out and what it says by default are the same value and two blocks.
-                if input == store && input == codec::DAG_PB { Ok(data.clone()) } else { encode(store, &value) }
+                if input == store && input == codec::DAG_PB {
+                    return dag_pb::decode(data).map(|_| data.clone()).map_err(explained);
+                }
+                encode(store, &decode(input, data).map_err(explained)?)
             })
             .await?;
         let block = PutBlock { data, cid: None, format: BlockFormat { version: 1, codec: store, hash } };
@@ -97,7 +106,7 @@ impl Node {
 fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
     match from {
         codec::RAW => Ok(Ipld::Bytes(data.to_vec())),
-        codec::DAG_PB => decode_dag_pb(data),
+        codec::DAG_PB => decode_dag_pb(data, NameText::Exact),
         codec::DAG_CBOR => {
             // The parser is stricter than Kubo in some things, and less so in others.
             let canonical = canonical_cbor(data).map_err(|e| match e.kind() {
@@ -214,14 +223,15 @@ fn within(mut value: Ipld, segments: &[String]) -> Result<Ipld> {
 }
 
 /// As the schema of dag-pb has it (<https://ipld.io/specs/codecs/dag-pb/spec/#logical-format>).
-fn decode_dag_pb(data: &Bytes) -> Result<Ipld> {
+/// Strings of the data model are UTF-8: `names` says what becomes of others.
+fn decode_dag_pb(data: &Bytes, names: NameText) -> Result<Ipld> {
     let node = dag_pb::decode(data)?;
     let links = node.links.into_iter().map(|link| {
         let hash = LinkCid::try_from(link.cid.to_bytes())
             .map_err(|e| Error::unsupported(format!("the link {} has a digest that is too long: {e}", link.cid)))?;
         Ok(map([
             ("Hash", Ipld::Link(hash)),
-            ("Name", Ipld::String(link.name)),
+            ("Name", Ipld::String(names.of(&link.name)?)),
             ("Tsize", Ipld::Integer(i128::from(link.tsize))),
         ]))
     });
@@ -230,6 +240,27 @@ fn decode_dag_pb(data: &Bytes) -> Result<Ipld> {
         Some(data) => map([("Data", Ipld::Bytes(data.to_vec())), ("Links", links)]),
         None => map([("Links", links)]),
     })
+}
+
+/// Text that stands for the name of a link.
+#[derive(Debug, Clone, Copy)]
+enum NameText {
+    /// The name itself: other text must not be stored in its place.
+    Exact,
+    /// For display, with replacement characters where the name is not UTF-8, as in Kubo.
+    Replaced,
+}
+
+impl NameText {
+    fn of(self, name: &LinkName) -> Result<String> {
+        match (self, name.to_str()) {
+            (_, Some(text)) => Ok(text.to_owned()),
+            (Self::Replaced, None) => Ok(name.to_string_lossy().into_owned()),
+            (Self::Exact, None) => Err(Error::unsupported(format!(
+                "the link {name:?} has a name that is not UTF-8: get it as dag-json to look at it, or as dag-pb"
+            ))),
+        }
+    }
 }
 
 fn map<const N: usize>(entries: [(&str, Ipld); N]) -> Ipld {

@@ -11,7 +11,9 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::{BlockStore, BlockStoreExt, EpochCache};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{BlockSource, DirEntry, FileNode, Node as UnixFsNode, Resolved, Slot, decode_async, roots_before};
+use ipfrs_unixfs::{
+    BlockSource, DirEntry, FileNode, LinkName, Node as UnixFsNode, Resolved, Slot, decode_async, roots_before,
+};
 use quick_cache::Weighter;
 
 use crate::metrics::{Active, Metrics};
@@ -349,8 +351,8 @@ const NAME_BYTES: usize = 32;
 
 impl Weighter<String, Arc<PathFacts>> for ByBytes {
     fn weight(&self, text: &String, facts: &Arc<PathFacts>) -> u64 {
-        let segments = facts.path.segments().iter().chain(&facts.remainder);
-        let names: usize = segments.map(|segment| segment.len() + size_of::<String>()).sum();
+        let names = facts.path.segments().iter().map(LinkName::len).chain(facts.remainder.iter().map(String::len));
+        let names: usize = names.map(|len| len + size_of::<String>()).sum();
         // Headers repeat the path, and list the roots again.
         let texts = 3 * text.len() + facts.cid.len() + 2 * facts.roots.len() + FOUND_LATER_BYTES;
         let links = match &facts.kind {

@@ -62,7 +62,7 @@ pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_tensor::{
     Catalogue, Dtype, FileFormat, Order, Slice, Summary, TensorFormat, TensorInfo, safetensors_head,
 };
-pub use ipfrs_unixfs::{Attributes, Chunker, Layout, Mtime, Place, Profile, leads_nowhere};
+pub use ipfrs_unixfs::{Attributes, Chunker, Layout, LinkName, Mtime, Place, Profile, leads_nowhere};
 pub use keystore::{KeyFormat, NamedKey, export_key};
 pub use lifecycle::Lifecycle;
 pub use limits::{Limit, RetrievalConfig};

@@ -8,7 +8,7 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 use ipfrs_stream::BlockStoreSource;
-use ipfrs_unixfs::{Attributes, Child, DirEntry, Node as UnixFsNode, Place, decode_async};
+use ipfrs_unixfs::{Attributes, Child, DirEntry, LinkName, Node as UnixFsNode, Place, decode_async};
 use tokio::task::coop::consume_budget;
 
 use crate::{Node, Object, ObjectKind};
@@ -30,7 +30,7 @@ pub enum ListedKind {
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// The name; empty for the parts of a file, and where what links to it gives no names.
-    pub name: String,
+    pub name: LinkName,
     /// What it links to.
     pub cid: Cid,
     /// Kind of the target.
@@ -38,7 +38,7 @@ pub struct Listed {
     /// Bytes of a file; 0 for directories and symlinks; the link's cumulative size where the target is not here.
     pub size: u64,
     /// Target of a symlink; empty where it is longer than any path may be (4,096 bytes, `PATH_MAX` on Linux).
-    pub target: String,
+    pub target: LinkName,
     /// Permissions and time, where they were kept and the target is here.
     pub attributes: Attributes,
 }
@@ -171,7 +171,7 @@ impl Node {
 struct Target {
     kind: ListedKind,
     size: u64,
-    symlink: String,
+    symlink: LinkName,
     attributes: Attributes,
 }
 
@@ -183,10 +183,8 @@ impl Target {
             UnixFsNode::Symlink { .. } => (ListedKind::Symlink, 0),
         };
         let symlink = match node {
-            UnixFsNode::Symlink { target, .. } if target.len() <= MAX_LISTED_TARGET_BYTES => {
-                String::from_utf8_lossy(target).into_owned()
-            }
-            _ => String::new(),
+            UnixFsNode::Symlink { target, .. } if target.len() <= MAX_LISTED_TARGET_BYTES => LinkName::from(&**target),
+            _ => LinkName::default(),
         };
         Self { kind, size, symlink, attributes: node.attributes() }
     }
@@ -204,7 +202,7 @@ impl Target {
 }
 
 fn part_of_file(child: &Child) -> Result<DirEntry> {
-    Ok(DirEntry { name: String::new(), cid: child.cid, tsize: child.size })
+    Ok(DirEntry { name: LinkName::default(), cid: child.cid, tsize: child.size })
 }
 
 /// What a block that is not UnixFS links to, as entries without names and sizes.
@@ -219,7 +217,7 @@ fn links_of(cid: Cid, block: Bytes) -> impl Stream<Item = Result<DirEntry>> + Se
             let mut rest = links.iter_from(offset);
             let cid = rest.next()?;
             offset = rest.offset();
-            Some(Ok(DirEntry { name: String::new(), cid, tsize: 0 }))
+            Some(Ok(DirEntry { name: LinkName::default(), cid, tsize: 0 }))
         }))
     };
     stream::once(links).map_ok(entries).try_flatten()
@@ -231,7 +229,7 @@ fn unresolved(entry: DirEntry) -> Listed {
         cid: entry.cid,
         kind: ListedKind::Unknown,
         size: entry.tsize,
-        target: String::new(),
+        target: LinkName::default(),
         attributes: Attributes::default(),
     }
 }

@@ -4,12 +4,13 @@ use std::fmt;
 
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_unixfs::LinkName;
 
 /// A root and the names below it: `/ipfs/{cid}/{name}/{name}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ContentPath {
     root: Cid,
-    segments: Vec<String>,
+    segments: Vec<LinkName>,
 }
 
 impl ContentPath {
@@ -17,7 +18,7 @@ impl ContentPath {
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for more than [`MAX_PATH_SEGMENTS`] names.
-    pub fn new(root: Cid, segments: Vec<String>) -> Result<Self> {
+    pub fn new(root: Cid, segments: Vec<LinkName>) -> Result<Self> {
         if segments.len() > MAX_PATH_SEGMENTS {
             return Err(Error::too_large(format!(
                 "the path has {} segments, over the limit of {MAX_PATH_SEGMENTS}: begin at a CID further down",
@@ -32,18 +33,22 @@ impl ContentPath {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the path and what is wrong, also for `/ipns/` paths.
-    pub fn parse(text: &str) -> Result<Self> {
-        if text.starts_with("/ipns/") || text.starts_with("ipns://") {
+    pub fn parse(path: impl AsRef<[u8]>) -> Result<Self> {
+        let path = path.as_ref();
+        let shown = || LinkName::from(path);
+        if path.starts_with(b"/ipns/") || path.starts_with(b"ipns://") {
             return Err(Error::invalid(format!(
-                "{text} is a name, which may lead elsewhere tomorrow: give a CID or /ipfs/"
+                "{} is a name, which may lead elsewhere tomorrow: give a CID or /ipfs/",
+                shown()
             )));
         }
-        let rest =
-            ["/ipfs/", "/ipld/", "ipfs://"].into_iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);
-        let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
-        let root = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {text:?}: no CID")))?;
-        let root = parse_cid(root).map_err(|e| Error::invalid(format!("invalid path {text:?}: {e}")))?;
-        Self::new(root, segments.map(str::to_owned).collect())
+        let prefixes = ["/ipfs/", "/ipld/", "ipfs://"];
+        let rest = prefixes.iter().find_map(|prefix| path.strip_prefix(prefix.as_bytes())).unwrap_or(path);
+        let mut segments = segments(rest);
+        let root = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {:?}: no CID", shown())))?;
+        let root = parse_cid(&LinkName::from(root).to_string_lossy())
+            .map_err(|e| Error::invalid(format!("invalid path {:?}: {e}", shown())))?;
+        Self::new(root, segments.map(LinkName::from).collect())
     }
 
     /// The root.
@@ -54,7 +59,7 @@ impl ContentPath {
 
     /// The names below the root.
     #[must_use]
-    pub fn segments(&self) -> &[String] {
+    pub fn segments(&self) -> &[LinkName] {
         &self.segments
     }
 
@@ -67,13 +72,35 @@ impl ContentPath {
 
     /// The same path with one more name.
     #[must_use]
-    pub fn join(&self, name: &str) -> Self {
+    pub fn join(&self, name: impl Into<LinkName>) -> Self {
         let mut segments = self.segments.clone();
-        segments.push(name.to_owned());
+        segments.push(name.into());
         Self { root: self.root, segments }
+    }
+
+    /// Returns `/ipfs/{cid}/{name}/...` with the names as they are: what [`parse`](Self::parse) reads.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        with_segments(format!("/ipfs/{}", self.root), &self.segments)
     }
 }
 
+/// Returns the names of a path, which slashes separate; nothing stands between two of these.
+pub(crate) fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty())
+}
+
+/// Returns `root` and the names below it as one path.
+pub(crate) fn with_segments(root: String, segments: &[LinkName]) -> Vec<u8> {
+    let mut path = root.into_bytes();
+    for segment in segments {
+        path.push(b'/');
+        path.extend_from_slice(segment.as_bytes());
+    }
+    path
+}
+
+/// Writes a path for messages; names are escaped as [`LinkName`] says.
 impl fmt::Display for ContentPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/ipfs/{}", self.root)?;

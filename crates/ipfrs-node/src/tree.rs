@@ -8,6 +8,7 @@ use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{Attributes, DirectoryBuilder, Entry, EntryKind, Importer, Mtime, entry_hash};
 use tokio::task::coop::consume_budget;
 
+use crate::LinkName;
 use crate::add::Added;
 use crate::sorted_table::{Record, SortedTable};
 
@@ -17,9 +18,13 @@ const MAX_MEMORY_BYTES: usize = 4 * 1024 * 1024;
 /// Entries of a directory that are taken at once.
 const BATCH_ENTRIES: usize = 1_024;
 
-/// Ends the names of a directory in a key. No name has it, as it is not in UTF-8, and it is behind all that are, so that
-/// directories come behind those in them.
+/// Ends the names of a directory in a key. It sorts behind all other bytes, so that directories come behind those in
+/// them, and is escaped in names.
 const END: u8 = 0xff;
+/// Escapes itself and [`END`] in the names of a directory's key: the byte behind it says which of the two is meant.
+const ESCAPE: u8 = 0xfe;
+const ESCAPED_ESCAPE: u8 = 1;
+const ESCAPED_END: u8 = 2;
 /// Stands between the names of a directory in a key. No name has it.
 const SEPARATOR: u8 = 0;
 /// Bytes of an [`entry_hash`] in a key, big-endian.
@@ -28,8 +33,8 @@ const HASH_BYTES: usize = 8;
 /// The names of an import with what they stand for, in the order in which directories are built.
 ///
 /// The key of an entry is that of its directory, the hash of its name, and its name; its value an [`Entry`]. The key of a
-/// directory is its names, separated and ended by bytes that no name has; as a key of its own, it stands for what the
-/// directory came with.
+/// directory is its names, escaped, separated and ended; as a key of its own, it stands for the attributes of the
+/// directory.
 #[derive(Debug)]
 pub(crate) struct Tree {
     /// Absent while another thread has it, or has failed with it.
@@ -69,7 +74,7 @@ impl Tree {
     /// # Errors
     /// When they are taken, as far as that is known already; else [`Self::build_next`] has this error. When the temporary
     /// file cannot be written.
-    pub(crate) async fn place(&mut self, names: &[&str], entry: &Entry) -> Result<()> {
+    pub(crate) async fn place(&mut self, names: &[&[u8]], entry: &Entry) -> Result<()> {
         let Some((name, parents)) = names.split_last() else {
             return Err(Error::internal("an entry of an import has no name"));
         };
@@ -85,7 +90,7 @@ impl Tree {
     ///
     /// # Errors
     /// When the temporary file cannot be written.
-    pub(crate) async fn directory(&mut self, names: &[&str], attributes: Attributes) -> Result<()> {
+    pub(crate) async fn directory(&mut self, names: &[&[u8]], attributes: Attributes) -> Result<()> {
         self.table()?.insert(directory_key(names), Value::Attributes(attributes).to_bytes());
         self.make_room().await
     }
@@ -124,6 +129,7 @@ impl Tree {
         mut batch: Vec<Record>,
     ) -> Result<Outcome> {
         let names = names_of(&key)?;
+        let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
         let mut directory = Building { names: &names, attributes: Attributes::default(), last: None, is_empty: true };
         let mut builder = None;
         loop {
@@ -152,7 +158,7 @@ impl Tree {
     }
 
     /// Notes that a directory was left out: as in Kubo, the one above it is not empty for that.
-    async fn skip(&mut self, names: &[&str]) -> Result<()> {
+    async fn skip(&mut self, names: &[&[u8]]) -> Result<()> {
         let Some((name, parents)) = names.split_last() else { return Ok(()) };
         let key = entry_key(directory_key(parents), name);
         self.table()?.insert(key, Value::Skipped.to_bytes());
@@ -163,12 +169,12 @@ impl Tree {
     async fn finish(
         &mut self,
         importer: &mut Importer,
-        names: &[&str],
+        names: &[&[u8]],
         builder: DirectoryBuilder,
         attributes: Attributes,
     ) -> Result<Added> {
         let entry = importer.finish_directory(builder).await?;
-        let added = Added { name: names.join("/"), cid: entry.cid, size: entry.tsize, attributes };
+        let added = Added { name: names.join(&b'/').into(), cid: entry.cid, size: entry.tsize, attributes };
         if !names.is_empty() {
             self.place(names, &entry).await?;
         }
@@ -217,18 +223,18 @@ impl Tree {
 
 /// A directory whose entries are being read.
 struct Building<'a> {
-    names: &'a [&'a str],
+    names: &'a [&'a [u8]],
     /// What it came with; known from the first batch on, in which it comes first.
     attributes: Attributes,
     /// The last entry.
-    last: Option<(String, Entry)>,
+    last: Option<(LinkName, Entry)>,
     /// Whether nothing was in it so far, be it left out.
     is_empty: bool,
 }
 
 impl Building<'_> {
     /// The entries of a batch, each name once.
-    fn entries(&mut self, batch: Vec<Record>) -> Result<Vec<(String, Entry)>> {
+    fn entries(&mut self, batch: Vec<Record>) -> Result<Vec<(LinkName, Entry)>> {
         let mut entries = Vec::with_capacity(batch.len());
         for (key, value) in batch {
             match Value::from_bytes(&value)? {
@@ -236,9 +242,9 @@ impl Building<'_> {
                 Value::Skipped => self.is_empty = false,
                 Value::Entry(entry) => {
                     self.is_empty = false;
-                    let name = name_of(&key)?.to_owned();
+                    let name = LinkName::from(name_of(&key)?);
                     if let Some((_, last)) = self.last.as_ref().filter(|(last, _)| *last == name) {
-                        let names: Vec<_> = self.names.iter().copied().chain([name.as_str()]).collect();
+                        let names: Vec<_> = self.names.iter().copied().chain([name.as_bytes()]).collect();
                         return Err(taken(&names, &Value::Entry(last.clone()), &entry));
                     }
                     self.last = Some((name.clone(), entry.clone()));
@@ -269,8 +275,8 @@ fn take_batch(table: &mut SortedTable, directory: &[u8]) -> Result<Vec<Record>> 
     Ok(batch)
 }
 
-fn taken(names: &[&str], before: &Value, entry: &Entry) -> Error {
-    let path = names.join("/");
+fn taken(names: &[&[u8]], before: &Value, entry: &Entry) -> Error {
+    let path = LinkName::from(names.join(&b'/'));
     let is_directory = |kind| kind == EntryKind::Directory;
     match before {
         Value::Entry(before) if is_directory(before.kind) == is_directory(entry.kind) => {
@@ -280,33 +286,53 @@ fn taken(names: &[&str], before: &Value, entry: &Entry) -> Error {
     }
 }
 
-fn directory_key(names: &[&str]) -> Vec<u8> {
+fn directory_key(names: &[&[u8]]) -> Vec<u8> {
     let mut key = Vec::new();
     for (i, name) in names.iter().enumerate() {
         key.extend((i > 0).then_some(SEPARATOR));
-        key.extend(name.as_bytes());
+        for byte in *name {
+            match *byte {
+                ESCAPE => key.extend([ESCAPE, ESCAPED_ESCAPE]),
+                END => key.extend([ESCAPE, ESCAPED_END]),
+                byte => key.push(byte),
+            }
+        }
     }
     key.push(END);
     key
 }
 
-fn entry_key(mut key: Vec<u8>, name: &str) -> Vec<u8> {
+fn entry_key(mut key: Vec<u8>, name: &[u8]) -> Vec<u8> {
     key.extend(entry_hash(name).to_be_bytes());
-    key.extend(name.as_bytes());
+    key.extend(name);
     key
 }
 
 /// The names of a directory's key.
-fn names_of(key: &[u8]) -> Result<Vec<&str>> {
-    let names = key.strip_suffix(&[END]).and_then(|names| std::str::from_utf8(names).ok()).ok_or_else(damaged)?;
-    Ok(names.split(char::from(SEPARATOR)).filter(|name| !name.is_empty()).collect())
+fn names_of(key: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let names = key.strip_suffix(&[END]).ok_or_else(damaged)?;
+    names.split(|byte| *byte == SEPARATOR).filter(|name| !name.is_empty()).map(unescaped).collect()
+}
+
+fn unescaped(name: &[u8]) -> Result<Vec<u8>> {
+    let (mut out, mut bytes) = (Vec::with_capacity(name.len()), name.iter());
+    while let Some(byte) = bytes.next() {
+        out.push(match *byte {
+            ESCAPE => match bytes.next() {
+                Some(&ESCAPED_ESCAPE) => ESCAPE,
+                Some(&ESCAPED_END) => END,
+                _ => return Err(damaged()),
+            },
+            byte => byte,
+        });
+    }
+    Ok(out)
 }
 
 /// The last name of an entry's key.
-fn name_of(key: &[u8]) -> Result<&str> {
+fn name_of(key: &[u8]) -> Result<&[u8]> {
     let end = key.iter().position(|byte| *byte == END).ok_or_else(damaged)?;
-    let name = key.get(end + 1 + HASH_BYTES..).ok_or_else(damaged)?;
-    std::str::from_utf8(name).map_err(|_| damaged())
+    key.get(end + 1 + HASH_BYTES..).ok_or_else(damaged)
 }
 
 fn damaged() -> Error {
@@ -402,6 +428,14 @@ mod tests {
         Directory(&'static str, Attributes),
     }
 
+    fn split(path: &str) -> Vec<&[u8]> {
+        path.as_bytes().split(|byte| *byte == b'/').collect()
+    }
+
+    fn names(built: &[Added]) -> Vec<&str> {
+        built.iter().map(|added| added.name.to_str().unwrap()).collect()
+    }
+
     fn file(path: impl Into<String>) -> Part {
         Part::File(path.into())
     }
@@ -424,9 +458,9 @@ mod tests {
     async fn build_in(mut tree: Tree, parts: &[Part], max_bytes: usize, wrap: bool) -> Result<Vec<Added>> {
         for part in parts {
             match part {
-                Part::File(path) => tree.place(&path.split('/').collect::<Vec<_>>(), &entry(path)).await?,
+                Part::File(path) => tree.place(&split(path), &entry(path)).await?,
                 Part::Directory(path, attributes) => {
-                    tree.directory(&path.split('/').collect::<Vec<_>>(), *attributes).await?;
+                    tree.directory(&split(path), *attributes).await?;
                 }
             }
         }
@@ -444,7 +478,7 @@ mod tests {
     async fn a_directory_is_the_same_however_little_of_it_is_in_memory() {
         let parts: Vec<_> = (0..100_000).map(|i| file(format!("large/{i}"))).collect();
         let whole = build(&parts, usize::MAX, true).await.unwrap();
-        assert_eq!(whole.iter().map(|added| &*added.name).collect::<Vec<_>>(), ["large", ""]);
+        assert_eq!(names(&whole), ["large", ""]);
         assert_eq!(build(&parts, 128 * 1024, true).await.unwrap(), whole);
     }
 
@@ -468,6 +502,19 @@ mod tests {
         assert_eq!(build(&earlier, usize::MAX, false).await.unwrap(), whole, "the last attributes count");
     }
 
+    #[test]
+    fn keys_of_any_bytes_read_back_and_sort_inner_directories_first() {
+        for names in [[&b"\xff"[..], b"\xfe\xff"], [b"\xfe\x01", b"\xfe"], [b"a", b"\xff\xff"]] {
+            let (inner, outer) = (directory_key(&names), directory_key(&names[..1]));
+            assert_eq!(names_of(&inner).unwrap(), names);
+            assert_eq!(name_of(&entry_key(inner.clone(), names[1])).unwrap(), names[1]);
+            assert!(inner < outer, "{names:?}");
+        }
+        for damaged in [&b"\xfe\xff"[..], b"\xfe\x03\xff", b"a"] {
+            assert!(names_of(damaged).is_err());
+        }
+    }
+
     #[tokio::test]
     async fn empty_directories_are_skipped_in_memory_and_on_disk() {
         let at = |path| Part::Directory(path, mode(0o700));
@@ -480,7 +527,7 @@ mod tests {
                 let mut tree = Tree::with_memory(dir.path().to_owned(), max_bytes);
                 tree.skip_empty();
                 let built = build_in(tree, &parts, max_bytes, wrap).await.unwrap();
-                assert_eq!(built.iter().map(|added| &*added.name).collect::<Vec<_>>(), expected, "{max_bytes} {wrap}");
+                assert_eq!(names(&built), expected, "{max_bytes} {wrap}");
             }
         }
     }
@@ -506,6 +553,6 @@ mod tests {
     async fn nothing_is_a_directory_only_when_it_is_asked_for() {
         assert_eq!(build(&[file("a")], usize::MAX, false).await.unwrap(), []);
         let wrapped = build(&[file("a")], usize::MAX, true).await.unwrap();
-        assert_eq!(wrapped.iter().map(|added| &*added.name).collect::<Vec<_>>(), [""]);
+        assert_eq!(names(&wrapped), [""]);
     }
 }

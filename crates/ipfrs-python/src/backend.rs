@@ -13,7 +13,7 @@ use crate::buffer::{Borrowed, View};
 use crate::error::{Failure, Outcome};
 use crate::handles::{Chunks, Imported, Writer};
 use crate::local::Local;
-use crate::payload::{Memory, Shape, fill, gather};
+use crate::payload::{Memory, NameText, Shape, fill, gather};
 use crate::progress::run_with_progress;
 use crate::remote::Remote;
 use crate::run::{Mode, breathe, run};
@@ -240,24 +240,24 @@ impl Backend {
     fn read<'py>(
         &self,
         py: Python<'py>,
-        path: String,
+        path: NameText,
         offset: u64,
         length: Option<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mode = self.mode;
-        self.call(py, move |backing| async move { gather(backing.read(path, offset, length).await?, mode).await })
+        self.call(py, move |backing| async move { gather(backing.read(path.0, offset, length).await?, mode).await })
     }
 
     fn readinto<'py>(
         &self,
         py: Python<'py>,
-        path: String,
+        path: NameText,
         buffer: &Bound<'py, PyAny>,
         offset: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let buffer = Borrowed::writable(buffer)?;
         self.call(py, move |backing| async move {
-            let content = backing.read(path, offset, Some(buffer.len() as u64)).await?;
+            let content = backing.read(path.0, offset, Some(buffer.len() as u64)).await?;
             Ok(fill(content, &buffer).await?)
         })
     }
@@ -265,43 +265,43 @@ impl Backend {
     fn chunks<'py>(
         &self,
         py: Python<'py>,
-        path: String,
+        path: NameText,
         offset: u64,
         length: Option<u64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (closed, mode) = (Arc::clone(&self.closed), self.mode);
         self.call(py, move |backing| async move {
-            let content = backing.read(path, offset, length).await?;
+            let content = backing.read(path.0, offset, length).await?;
             Ok(Chunks::new(content.pieces, Some(content.size), closed, mode))
         })
     }
 
-    fn list<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+    fn list<'py>(&self, py: Python<'py>, path: NameText) -> PyResult<Bound<'py, PyAny>> {
         self.call(py, |backing| async move {
-            Ok(backing.list(path).await?.into_iter().map(Entry::into_tuple).collect::<Vec<_>>())
+            Ok(backing.list(path.0).await?.into_iter().map(Entry::into_tuple).collect::<Vec<_>>())
         })
     }
 
-    fn stat<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
-        self.call(py, |backing| async move { Ok(Stat::into_tuple(backing.stat(path).await?)) })
+    fn stat<'py>(&self, py: Python<'py>, path: NameText) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(Stat::into_tuple(backing.stat(path.0).await?)) })
     }
 
-    fn resolve<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
-        self.call(py, |backing| async move { Ok(backing.resolve(path).await?) })
+    fn resolve<'py>(&self, py: Python<'py>, path: NameText) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.resolve(path.0).await?) })
     }
 
     fn pin<'py>(
         &self,
         py: Python<'py>,
-        path: String,
+        path: NameText,
         recursive: bool,
         name: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.call(py, move |backing| async move { Ok(backing.pin(path, recursive, name).await?) })
+        self.call(py, move |backing| async move { Ok(backing.pin(path.0, recursive, name).await?) })
     }
 
-    fn unpin<'py>(&self, py: Python<'py>, path: String, recursive: bool) -> PyResult<Bound<'py, PyAny>> {
-        self.call(py, move |backing| async move { Ok(backing.unpin(path, recursive).await?) })
+    fn unpin<'py>(&self, py: Python<'py>, path: NameText, recursive: bool) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, move |backing| async move { Ok(backing.unpin(path.0, recursive).await?) })
     }
 
     fn pins<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -310,11 +310,11 @@ impl Backend {
         })
     }
 
-    fn export_car<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
+    fn export_car<'py>(&self, py: Python<'py>, path: NameText) -> PyResult<Bound<'py, PyAny>> {
         let (closed, mode) = (Arc::clone(&self.closed), self.mode);
         self.call(
             py,
-            move |backing| async move { Ok(Chunks::new(backing.export_car(path).await?, None, closed, mode)) },
+            move |backing| async move { Ok(Chunks::new(backing.export_car(path.0).await?, None, closed, mode)) },
         )
     }
 
@@ -328,14 +328,14 @@ impl Backend {
         self.call(py, move |backing| async move { Ok(backing.collect(force).await?) })
     }
 
-    fn tensors<'py>(&self, py: Python<'py>, path: String) -> PyResult<Bound<'py, PyAny>> {
-        self.call(py, |backing| async move { Ok(backing.tensors(path).await?) })
+    fn tensors<'py>(&self, py: Python<'py>, path: NameText) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.tensors(path.0).await?) })
     }
 
-    fn tensor<'py>(&self, py: Python<'py>, path: String, name: String, slice: String) -> PyResult<Bound<'py, PyAny>> {
+    fn tensor<'py>(&self, py: Python<'py>, path: NameText, name: String, slice: String) -> PyResult<Bound<'py, PyAny>> {
         let mode = self.mode;
         self.call(py, move |backing| async move {
-            let tensor = backing.tensor(path, name, slice).await?;
+            let tensor = backing.tensor(path.0, name, slice).await?;
             Ok((tensor.dtype, Shape(tensor.shape), Memory::of(tensor.content, mode).await?))
         })
     }
@@ -343,14 +343,14 @@ impl Backend {
     fn tensor_into<'py>(
         &self,
         py: Python<'py>,
-        path: String,
+        path: NameText,
         name: String,
         slice: String,
         buffer: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let buffer = Borrowed::writable(buffer)?;
         self.call(py, move |backing| async move {
-            let tensor = backing.tensor(path, name, slice).await?;
+            let tensor = backing.tensor(path.0, name, slice).await?;
             let (bytes, room) = (tensor.content.size, buffer.len() as u64);
             if bytes != room {
                 let shape = tensor.shape;
@@ -365,8 +365,8 @@ impl Backend {
         })
     }
 
-    fn tensor_stats<'py>(&self, py: Python<'py>, path: String, name: String) -> PyResult<Bound<'py, PyAny>> {
-        self.call(py, |backing| async move { Ok(backing.tensor_stats(path, name).await?) })
+    fn tensor_stats<'py>(&self, py: Python<'py>, path: NameText, name: String) -> PyResult<Bound<'py, PyAny>> {
+        self.call(py, |backing| async move { Ok(backing.tensor_stats(path.0, name).await?) })
     }
 }
 

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use ipfrs_core::Result;
+use ipfrs_node::LinkName;
 use pyo3::IntoPyObject;
 use serde::Deserialize;
 
@@ -57,7 +58,7 @@ pub(crate) struct AddOptions {
     /// Name of the pin; an empty one leaves the name of a pin that is there.
     pub(crate) pin_name: String,
     /// Name of the file in the directory that it is wrapped with; empty for none.
-    pub(crate) name: String,
+    pub(crate) name: LinkName,
     /// Takes entries of directories along whose names begin with a dot.
     pub(crate) hidden: bool,
 }
@@ -83,7 +84,7 @@ impl Default for AddOptions {
             wrap_with_directory: false,
             pin: true,
             pin_name: String::new(),
-            name: String::new(),
+            name: LinkName::default(),
             hidden: false,
         }
     }
@@ -135,7 +136,7 @@ pub(crate) struct Content {
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    pub(crate) name: String,
+    pub(crate) name: LinkName,
     pub(crate) cid: String,
     /// `file`, `directory`, `symlink`, or `node` for what is none of these or is not here.
     pub(crate) kind: &'static str,
@@ -262,27 +263,27 @@ pub(crate) trait Backing: Send + Sync + 'static {
     async fn add_path(&self, path: PathBuf, options: AddOptions, progress: Option<Progress>) -> Result<Added>;
 
     /// `length` bytes of a file from `offset`, or as many as there are.
-    async fn read(&self, path: String, offset: u64, length: Option<u64>) -> Result<Content>;
+    async fn read(&self, path: LinkName, offset: u64, length: Option<u64>) -> Result<Content>;
 
     /// The entries of a directory, or the links of a node that is no file; a file or a symlink is
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind).
-    async fn list(&self, path: String) -> Result<Vec<Entry>>;
+    async fn list(&self, path: LinkName) -> Result<Vec<Entry>>;
 
-    async fn stat(&self, path: String) -> Result<Stat>;
+    async fn stat(&self, path: LinkName) -> Result<Stat>;
 
     /// The content ID that a path leads to.
-    async fn resolve(&self, path: String) -> Result<String>;
+    async fn resolve(&self, path: LinkName) -> Result<String>;
 
     /// Gives the content ID.
-    async fn pin(&self, path: String, recursive: bool, name: Option<String>) -> Result<String>;
+    async fn pin(&self, path: LinkName, recursive: bool, name: Option<String>) -> Result<String>;
 
-    async fn unpin(&self, path: String, recursive: bool) -> Result<()>;
+    async fn unpin(&self, path: LinkName, recursive: bool) -> Result<()>;
 
     /// Pins of their own: recursive and direct ones.
     async fn pins(&self) -> Result<Vec<PinEntry>>;
 
     /// A CARv1 with what the path leads to as its root, and everything below it.
-    async fn export_car(&self, path: String) -> Result<Pieces>;
+    async fn export_car(&self, path: LinkName) -> Result<Pieces>;
 
     /// Gives the roots that the CAR names.
     async fn import_car(&self, car: Pieces, pin_roots: bool) -> Result<Vec<String>>;
@@ -290,10 +291,10 @@ pub(crate) trait Backing: Send + Sync + 'static {
     /// Collects garbage: how many blocks are gone, and how many bytes they had.
     async fn collect(&self, force: bool) -> Result<(u64, u64)>;
 
-    async fn tensors(&self, path: String) -> Result<TensorList>;
+    async fn tensors(&self, path: LinkName) -> Result<TensorList>;
 
     /// An empty name stands for the only tensor of a file, an empty slice for all of it.
-    async fn tensor(&self, path: String, name: String, slice: String) -> Result<TensorBytes>;
+    async fn tensor(&self, path: LinkName, name: String, slice: String) -> Result<TensorBytes>;
 
-    async fn tensor_stats(&self, path: String, name: String) -> Result<TensorStats>;
+    async fn tensor_stats(&self, path: LinkName, name: String) -> Result<TensorStats>;
 }

@@ -13,7 +13,8 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_interface::{Config, Sources, running_url};
 use ipfrs_node::{
-    BatchItem, BatchPut, BlockFormat, ContentPath, Node, PinFilter, PinMode, PinOptions, Pinned, PutBlock, PutMode,
+    BatchItem, BatchPut, BlockFormat, ContentPath, LinkName, Node, PinFilter, PinMode, PinOptions, Pinned, PutBlock,
+    PutMode,
 };
 use prometheus::Registry;
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, mpsc};
@@ -268,23 +269,23 @@ impl Backing for Local {
         import::add_path(&*self.node().await?, path, &options, progress).await
     }
 
-    async fn read(&self, path: String, offset: u64, length: Option<u64>) -> Result<Content> {
+    async fn read(&self, path: LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
         files::read(&*self.node().await?, &path, offset, length).await
     }
 
-    async fn list(&self, path: String) -> Result<Vec<Entry>> {
+    async fn list(&self, path: LinkName) -> Result<Vec<Entry>> {
         files::list(&*self.node().await?, &path).await
     }
 
-    async fn stat(&self, path: String) -> Result<Stat> {
+    async fn stat(&self, path: LinkName) -> Result<Stat> {
         files::stat(&*self.node().await?, &path).await
     }
 
-    async fn resolve(&self, path: String) -> Result<String> {
+    async fn resolve(&self, path: LinkName) -> Result<String> {
         Ok(files::object(&*self.node().await?, &path).await?.cid.to_string())
     }
 
-    async fn pin(&self, path: String, recursive: bool, name: Option<String>) -> Result<String> {
+    async fn pin(&self, path: LinkName, recursive: bool, name: Option<String>) -> Result<String> {
         let node = self.node().await?;
         let path = node.content_path(&path).await?;
         let options = PinOptions { recursive, name: name.unwrap_or_default() };
@@ -292,7 +293,7 @@ impl Backing for Local {
         cids.first().map(Cid::to_string).ok_or_else(|| Error::internal("a pin has no content ID"))
     }
 
-    async fn unpin(&self, path: String, recursive: bool) -> Result<()> {
+    async fn unpin(&self, path: LinkName, recursive: bool) -> Result<()> {
         let node = self.node().await?;
         let path = node.content_path(&path).await?;
         node.unpin(&[path], recursive).await.map(drop)
@@ -311,7 +312,7 @@ impl Backing for Local {
         all_of(own.try_filter_map(entry)).await
     }
 
-    async fn export_car(&self, path: String) -> Result<Pieces> {
+    async fn export_car(&self, path: LinkName) -> Result<Pieces> {
         let node = self.node().await?;
         let path = node.content_path(&path).await?;
         Ok(files::watched(&node, node.export_dag(path).await?.car))
@@ -335,15 +336,15 @@ impl Backing for Local {
         Ok((collected.removed, collected.removed_bytes))
     }
 
-    async fn tensors(&self, path: String) -> Result<TensorList> {
+    async fn tensors(&self, path: LinkName) -> Result<TensorList> {
         files::tensors(&*self.node().await?, &path).await
     }
 
-    async fn tensor(&self, path: String, name: String, slice: String) -> Result<TensorBytes> {
+    async fn tensor(&self, path: LinkName, name: String, slice: String) -> Result<TensorBytes> {
         files::tensor(&*self.node().await?, &path, &name, &slice).await
     }
 
-    async fn tensor_stats(&self, path: String, name: String) -> Result<TensorStats> {
+    async fn tensor_stats(&self, path: LinkName, name: String) -> Result<TensorStats> {
         files::tensor_stats(&*self.node().await?, &path, &name).await
     }
 }

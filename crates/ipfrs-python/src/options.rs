@@ -6,6 +6,7 @@ use pyo3::types::{PyDict, PyInt};
 
 use crate::backing::AddOptions;
 use crate::error::invalid;
+use crate::payload::NameText;
 
 /// What an option may be called.
 const NAMES: [&str; 21] = [
@@ -74,7 +75,7 @@ impl<'py> FromPyObject<'_, 'py> for AddOptions {
             wrap_with_directory: given.get("wrap_with_directory")?.unwrap_or(false),
             pin,
             pin_name,
-            name: given.get("name")?.unwrap_or_default(),
+            name: given.get::<NameText>("name")?.map(|name| name.0).unwrap_or_default(),
             hidden: given.get("hidden")?.unwrap_or(false),
         })
     }

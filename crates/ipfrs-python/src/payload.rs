@@ -3,8 +3,11 @@
 use bytes::Bytes;
 use futures::StreamExt;
 use ipfrs_core::{Error, Result};
+use ipfrs_node::LinkName;
+use pyo3::exceptions::PyUnicodeEncodeError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyString, PyTuple};
 
 use crate::attached;
 use crate::backing::{Added, Content, Entry, PinEntry, Stat, TensorList};
@@ -91,6 +94,42 @@ impl<'py> IntoPyObject<'py> for Memory {
     }
 }
 
+/// A name, or a path, as text of Python: bytes that are not UTF-8 are surrogates, as in the names of files
+/// (`os.fsdecode`, PEP 383), whatever the locale.
+pub(crate) struct NameText(pub(crate) LinkName);
+
+/// The handler of errors that stands for bytes which are not UTF-8.
+const SURROGATES: (&str, &str) = ("utf-8", "surrogateescape");
+
+impl<'a, 'py> FromPyObject<'a, 'py> for NameText {
+    type Error = PyErr;
+
+    fn extract(object: pyo3::Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let error = match object.extract::<String>() {
+            Ok(text) => return Ok(Self(text.into())),
+            Err(error) => error,
+        };
+        if !error.is_instance_of::<PyUnicodeEncodeError>(object.py()) {
+            return Err(error);
+        }
+        let bytes = object.call_method1(intern!(object.py(), "encode"), SURROGATES)?;
+        Ok(Self(bytes.extract::<Vec<u8>>()?.into()))
+    }
+}
+
+impl<'py> IntoPyObject<'py> for NameText {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self.0.to_str() {
+            Some(text) => Ok(PyString::new(py, text).into_any()),
+            None => PyBytes::new(py, self.0.as_bytes()).call_method1(intern!(py, "decode"), SURROGATES),
+        }
+    }
+}
+
 /// Sizes of dimensions as a tuple.
 pub(crate) struct Shape(pub(crate) Vec<u64>);
 
@@ -130,8 +169,8 @@ impl Added {
 }
 
 impl Entry {
-    pub(crate) fn into_tuple(self) -> (String, String, &'static str, u64) {
-        (self.name, self.cid, self.kind, self.size)
+    pub(crate) fn into_tuple(self) -> (NameText, String, &'static str, u64) {
+        (NameText(self.name), self.cid, self.kind, self.size)
     }
 }
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::LinkName;
 use parking_lot::RwLock;
 
 use crate::backing::{
@@ -113,27 +114,27 @@ impl Backing for Remote {
         upload::add_path(&*self.http()?, path, &options, progress).await
     }
 
-    async fn read(&self, path: String, offset: u64, length: Option<u64>) -> Result<Content> {
+    async fn read(&self, path: LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
         files::read(&*self.http()?, &path, offset, length).await
     }
 
-    async fn list(&self, path: String) -> Result<Vec<Entry>> {
+    async fn list(&self, path: LinkName) -> Result<Vec<Entry>> {
         files::list(&*self.http()?, &path).await
     }
 
-    async fn stat(&self, path: String) -> Result<Stat> {
+    async fn stat(&self, path: LinkName) -> Result<Stat> {
         files::stat(&*self.http()?, &path).await
     }
 
-    async fn resolve(&self, path: String) -> Result<String> {
+    async fn resolve(&self, path: LinkName) -> Result<String> {
         files::resolve(&*self.http()?, &path).await
     }
 
-    async fn pin(&self, path: String, recursive: bool, name: Option<String>) -> Result<String> {
+    async fn pin(&self, path: LinkName, recursive: bool, name: Option<String>) -> Result<String> {
         repo::pin(&*self.http()?, &path, recursive, name).await
     }
 
-    async fn unpin(&self, path: String, recursive: bool) -> Result<()> {
+    async fn unpin(&self, path: LinkName, recursive: bool) -> Result<()> {
         repo::unpin(&*self.http()?, &path, recursive).await
     }
 
@@ -141,7 +142,7 @@ impl Backing for Remote {
         repo::pins(&*self.http()?).await
     }
 
-    async fn export_car(&self, path: String) -> Result<Pieces> {
+    async fn export_car(&self, path: LinkName) -> Result<Pieces> {
         repo::export_car(&*self.http()?, &path).await
     }
 
@@ -153,15 +154,15 @@ impl Backing for Remote {
         repo::collect(&*self.http()?, force).await
     }
 
-    async fn tensors(&self, path: String) -> Result<TensorList> {
+    async fn tensors(&self, path: LinkName) -> Result<TensorList> {
         tensors::list(&*self.http()?, &path).await
     }
 
-    async fn tensor(&self, path: String, name: String, slice: String) -> Result<TensorBytes> {
+    async fn tensor(&self, path: LinkName, name: String, slice: String) -> Result<TensorBytes> {
         tensors::tensor(&*self.http()?, &path, &name, &slice).await
     }
 
-    async fn tensor_stats(&self, path: String, name: String) -> Result<TensorStats> {
+    async fn tensor_stats(&self, path: LinkName, name: String) -> Result<TensorStats> {
         tensors::stats(&*self.http()?, &path, &name).await
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -36,17 +36,17 @@ pub(crate) struct Attributes {
 #[derive(Debug)]
 pub(crate) enum TreeEvent {
     Directory {
-        path: String,
+        path: Vec<u8>,
         attributes: Attributes,
     },
     Symlink {
-        path: String,
+        path: Vec<u8>,
         attributes: Attributes,
-        target: String,
+        target: Vec<u8>,
     },
     /// Its content comes next, in pieces, and then its end.
     File {
-        path: String,
+        path: Vec<u8>,
         attributes: Attributes,
     },
     Piece(Bytes),
@@ -65,7 +65,8 @@ impl Tree {
     pub(crate) fn read(path: PathBuf, options: &AddOptions, progress: Option<Progress>) -> Self {
         let hidden = options.hidden;
         // Without a directory to be in, a name is nowhere.
-        let name = Some(options.name.clone()).filter(|name| options.wrap_with_directory && !name.is_empty());
+        let name =
+            Some(options.name.as_bytes().to_vec()).filter(|name| options.wrap_with_directory && !name.is_empty());
         let (sender, events) = mpsc::channel(PIECES_AHEAD);
         if let Some(progress) = progress {
             let path = path.clone();
@@ -135,7 +136,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn start(&self, path: &Path, name: Option<String>) -> Result<(), Stop> {
+    fn start(&self, path: &Path, name: Option<Vec<u8>>) -> Result<(), Stop> {
         if let Some(name) = name {
             return self.entry(path, name, 0);
         }
@@ -147,15 +148,15 @@ impl Walk {
         let Some(name) = resolved.file_name() else {
             return Err(Error::invalid(format!("{} has no name to add it under", path.display())).into());
         };
-        self.entry(path, text(path, name)?, 0)
+        self.entry(path, name.as_bytes().to_vec(), 0)
     }
 
-    fn entry(&self, path: &Path, name: String, depth: usize) -> Result<(), Stop> {
+    fn entry(&self, path: &Path, name: Vec<u8>, depth: usize) -> Result<(), Stop> {
         let metadata = metadata(path, depth).map_err(|e| unreadable(path, e))?;
         let (kind, attributes) = (metadata.file_type(), attributes(&metadata));
         if kind.is_symlink() {
             let target = fs::read_link(path).map_err(|e| unreadable(path, e))?;
-            let target = text(path, target.as_os_str())?;
+            let target = target.into_os_string().into_vec();
             return self.send(TreeEvent::Symlink { path: name, attributes, target });
         }
         if kind.is_dir() {
@@ -166,7 +167,7 @@ impl Walk {
             self.send(TreeEvent::Directory { path: name.clone(), attributes })?;
             for entry in names(path, self.hidden).map_err(|e| unreadable(path, e))? {
                 let path = path.join(&entry);
-                let name = format!("{name}/{}", text(&path, &entry)?);
+                let name = [&name, &b"/"[..], entry.as_bytes()].concat();
                 self.entry(&path, name, depth + 1)?;
             }
             return Ok(());
@@ -220,12 +221,6 @@ fn open(path: &Path, depth: usize) -> io::Result<(File, Metadata)> {
 
 fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::io(format_args!("cannot read {}", path.display()), error)
-}
-
-/// Names in content are UTF-8.
-fn text(path: &Path, name: &OsStr) -> Result<String> {
-    let text = name.to_str().map(str::to_owned);
-    text.ok_or_else(|| Error::invalid(format!("{}: the name is no UTF-8: rename it", path.display())))
 }
 
 fn attributes(metadata: &Metadata) -> Attributes {

@@ -156,3 +156,24 @@ def test_progress_counts_what_was_saved(store: Store, tmp_path: Path) -> None:
     calls: list[tuple[int, object]] = []
     store.save(store.add(bytes(700_000)), tmp_path / "saved", progress=lambda done, total: calls.append((done, total)))
     assert calls[-1] == (700_000, 700_000)
+
+
+def test_names_that_are_no_text_come_back_the_same(store: Store, tmp_path: Path) -> None:
+    names = [b"\xff.txt", b"caf\xe9", "caf\u00e9".encode()]
+    original = os.path.join(os.fsencode(tmp_path), b"original")
+    os.mkdir(original)
+    for name in names:
+        Path(os.fsdecode(os.path.join(original, name))).write_bytes(name)
+    os.symlink(b"\xff.txt", os.path.join(original, b"link\xff"))
+    folder = store.add_dir(tmp_path / "original")
+    listed = {os.fsencode(entry.name): entry.kind for entry in store.ls(folder)}
+    assert listed == {**dict.fromkeys(names, "file"), b"link\xff": "symlink"}
+    for name in names:
+        assert store.cat(f"{folder}/{os.fsdecode(name)}") == name
+        assert store.stat(f"/ipfs/{folder}/{os.fsdecode(name)}").size == len(name)
+    with pytest.raises(FileNotFoundError, match="no link named"):
+        store.cat(f"{folder}/{os.fsdecode(bytes([0xFE]))}")
+    copy = os.fsencode(store.save(folder, tmp_path / "copy"))
+    for name in names:
+        assert Path(os.fsdecode(os.path.join(copy, name))).read_bytes() == name
+    assert os.readlink(os.path.join(copy, b"link\xff")) == b"\xff.txt"

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use ipfrs_core::{Error, Result};
-use ipfrs_unixfs::{Attributes, Mtime};
+use ipfrs_unixfs::{Attributes, LinkName, Mtime};
 
 /// Everything is a multiple of this.
 const BLOCK_BYTES: usize = 512;
@@ -31,7 +31,7 @@ static ZEROS: [u8; 2 * BLOCK_BYTES] = [0; 2 * BLOCK_BYTES];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TarEntry<'a> {
     /// The names on the way from the root of the archive, separated by slashes.
-    pub path: &'a str,
+    pub path: &'a [u8],
     /// What it is.
     pub kind: TarKind<'a>,
     /// Permissions and time, where they were kept.
@@ -60,15 +60,15 @@ pub enum TarKind<'a> {
 /// # Errors
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for names that lead elsewhere: empty ones, `.`, `..`, and such with
 /// a slash or a NUL byte.
-pub fn check_name(name: &str) -> Result<()> {
+pub fn check_name(name: &[u8]) -> Result<()> {
     let why = match name {
-        "" => "it is empty",
-        "." | ".." => "it leads out of its directory",
-        name if name.contains('/') => "it holds a slash",
-        name if name.contains('\0') => "it holds a NUL byte",
+        b"" => "it is empty",
+        b"." | b".." => "it leads out of its directory",
+        name if name.contains(&b'/') => "it holds a slash",
+        name if name.contains(&0) => "it holds a NUL byte",
         _ => return Ok(()),
     };
-    Err(Error::invalid(format!("the entry {:?} cannot be archived: {why}", shorten(name))))
+    Err(Error::invalid(format!("the entry {} cannot be archived: {why}", shorten(name))))
 }
 
 /// Where the entry `name` of `directory` goes in an archive. Nothing keeps a directory from holding a name that is a
@@ -76,18 +76,20 @@ pub fn check_name(name: &str) -> Result<()> {
 ///
 /// # Errors
 /// As [`check_name`]; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a path that leads out of the archive.
-pub fn place(directory: &str, name: &str) -> Result<String> {
-    let Some((way, last)) = name.rsplit_once('/') else {
+pub fn place(directory: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+    let is_slash = |byte: &u8| *byte == b'/';
+    let Some(slash) = name.iter().rposition(is_slash) else {
         check_name(name)?;
-        return Ok(format!("{directory}/{name}"));
+        return Ok([directory, b"/", name].concat());
     };
-    let leads_out = || Error::invalid(format!("the entry {:?} cannot be archived: it leads out of it", shorten(name)));
-    if name.starts_with('/') {
+    let (way, last) = (&name[..slash], &name[slash + 1..]);
+    let leads_out = || Error::invalid(format!("the entry {} cannot be archived: it leads out of it", shorten(name)));
+    if name.starts_with(b"/") {
         return Err(leads_out());
     }
-    let mut path: Vec<&str> = directory.split('/').collect();
-    for step in way.split('/').filter(|step| !matches!(*step, "" | ".")) {
-        if step != ".." {
+    let mut path: Vec<&[u8]> = directory.split(is_slash).collect();
+    for step in way.split(is_slash).filter(|step| !matches!(*step, b"" | b".")) {
+        if step != b".." {
             check_name(step)?;
             path.push(step);
         } else if path.len() > 1 {
@@ -98,7 +100,7 @@ pub fn place(directory: &str, name: &str) -> Result<String> {
     }
     check_name(last)?;
     path.push(last);
-    Ok(path.join("/"))
+    Ok(path.join(&b'/'))
 }
 
 /// What comes before the content of `entry`.
@@ -107,7 +109,7 @@ pub fn place(directory: &str, name: &str) -> Result<String> {
 /// As [`check_name`] for each name of the path; [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a path or a target of
 /// more than 32 KiB; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for a target of a link with a NUL byte.
 pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
-    entry.path.split('/').try_for_each(check_name)?;
+    entry.path.split(|byte| *byte == b'/').try_for_each(check_name)?;
     let (kind, size, target, default_mode) = match entry.kind {
         TarKind::File { size } => (b'0', size, &[][..], FILE_MODE),
         TarKind::Directory => (b'5', 0, &[][..], DIRECTORY_MODE),
@@ -116,14 +118,14 @@ pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
     for (what, bytes) in [("path", entry.path.len()), ("target of the symlink", target.len())] {
         if bytes > MAX_PATH_BYTES {
             let path = shorten(entry.path);
-            return Err(Error::too_large(format!("the {what} {path:?} is over the limit of {MAX_PATH_BYTES} bytes")));
+            return Err(Error::too_large(format!("the {what} {path} is over the limit of {MAX_PATH_BYTES} bytes")));
         }
     }
     if target.contains(&0) {
-        return Err(Error::invalid(format!("the symlink {:?} has a target with a NUL byte", shorten(entry.path))));
+        return Err(Error::invalid(format!("the symlink {} has a target with a NUL byte", shorten(entry.path))));
     }
     // Directories without a slash at their end: clients of Kubo take one for a second part of the root's name.
-    let path = entry.path.as_bytes();
+    let path = entry.path;
     let mode = entry.attributes.mode.unwrap_or(default_mode);
     let mtime = entry.attributes.mtime.unwrap_or(Mtime { seconds: 0, nanos: 0 });
     let seconds = u64::try_from(mtime.seconds).ok().filter(|seconds| *seconds <= MAX_OCTAL);
@@ -156,18 +158,13 @@ pub fn end() -> Bytes {
 /// The extended header for what a `ustar` header cannot say; empty where it can say all.
 fn pax_records(path: &[u8], target: &[u8], size: u64, mtime: &Mtime, has_plain_time: bool) -> Vec<u8> {
     let mut records = Vec::new();
-    // A target that is no text goes as it is into a header's field; only one that is too long needs to be announced.
-    let is_text = std::str::from_utf8(target).is_ok();
-    let has_plain_target = is_plain(target) || (!is_text && target.len() <= NAME_BYTES);
-    if !is_text && !has_plain_target {
+    let values = [("path", path), ("linkpath", target)];
+    let values = values.into_iter().filter(|(_, value)| !fits_field(value));
+    // Records are UTF-8 unless they are announced as something else.
+    if values.clone().any(|(_, value)| std::str::from_utf8(value).is_err()) {
         put_record(&mut records, "hdrcharset", b"BINARY");
     }
-    if !is_plain(path) {
-        put_record(&mut records, "path", path);
-    }
-    if !has_plain_target {
-        put_record(&mut records, "linkpath", target);
-    }
+    values.for_each(|(key, value)| put_record(&mut records, key, value));
     if size > MAX_OCTAL {
         put_record(&mut records, "size", size.to_string().as_bytes());
     }
@@ -177,9 +174,10 @@ fn pax_records(path: &[u8], target: &[u8], size: u64, mtime: &Mtime, has_plain_t
     records
 }
 
-/// Whether a header's field holds it: ASCII, since nothing says what else is meant.
-fn is_plain(text: &[u8]) -> bool {
-    text.len() <= NAME_BYTES && text.is_ascii()
+/// Whether a header's field holds a path: ASCII, or bytes that are no text, which are taken as they are. Nothing says
+/// that other text is UTF-8.
+fn fits_field(path: &[u8]) -> bool {
+    path.len() <= NAME_BYTES && (path.is_ascii() || std::str::from_utf8(path).is_err())
 }
 
 /// A record: its own length in decimal, a space, `key=value`, a newline.
@@ -249,12 +247,13 @@ fn put_octal(field: &mut [u8], number: u64) {
     put_text(field, format!("{number:0width$o}").as_bytes());
 }
 
-fn shorten(name: &str) -> String {
-    let mut short: String = name.chars().take(80).collect();
-    if short.len() < name.len() {
-        short.push('…');
+/// Returns as much of a name as a message shows, quoted.
+fn shorten(name: &[u8]) -> String {
+    const MAX_SHOWN_BYTES: usize = 80;
+    match name.get(..MAX_SHOWN_BYTES) {
+        Some(start) if name.len() > MAX_SHOWN_BYTES => format!("{:?}…", LinkName::from(start)),
+        _ => format!("{:?}", LinkName::from(name)),
     }
-    short
 }
 
 #[cfg(test)]
@@ -279,7 +278,8 @@ mod tests {
             ("r/d", "a/.", None),
             ("r", "a\0/b", None),
         ] {
-            assert_eq!(place(directory, name).ok().as_deref(), expected, "{directory} {name:?}");
+            let placed = place(directory.as_bytes(), name.as_bytes()).ok();
+            assert_eq!(placed.as_deref(), expected.map(str::as_bytes), "{directory} {name:?}");
         }
     }
 
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn the_header_of_a_plain_file_is_byte_for_byte_what_the_standard_says() {
         let attributes = Attributes { mode: Some(0o640), mtime: Some(Mtime { seconds: 0o1234, nanos: 0 }) };
-        let entry = TarEntry { path: "d/a", kind: TarKind::File { size: 10 }, attributes };
+        let entry = TarEntry { path: b"d/a", kind: TarKind::File { size: 10 }, attributes };
         let header = header(&entry).unwrap();
         assert_eq!(header.len(), 512);
         let text = |from: usize, len: usize| std::str::from_utf8(&header[from..from + len]).unwrap();
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_in_an_extended_header() {
-        let records = |path: &str, kind| {
+        let records = |path: &[u8], kind| {
             let header = header(&TarEntry { path, kind, attributes: Attributes::default() }).unwrap();
             if header.len() == 512 {
                 return Vec::new();
@@ -329,31 +329,37 @@ mod tests {
             let size = std::str::from_utf8(&header[124..135]).unwrap();
             header[512..512 + usize::from_str_radix(size, 8).unwrap()].to_vec()
         };
-        assert_eq!(records("a", TarKind::File { size: MAX_OCTAL }), b"");
-        assert_eq!(records("a", TarKind::File { size: 1 << 33 }), b"19 size=8589934592\n");
-        assert_eq!(records(&"x".repeat(100), TarKind::File { size: 0 }), b"");
-        assert_eq!(records(&"x".repeat(100), TarKind::Directory), b"");
-        assert_eq!(records(&"x".repeat(101), TarKind::Directory), format!("111 path={}\n", "x".repeat(101)).as_bytes());
-        assert_eq!(records("ü", TarKind::File { size: 0 }), "11 path=ü\n".as_bytes());
-        assert_eq!(records("a", TarKind::Symlink { target: b"\xff" }), b"");
+        assert_eq!(records(b"a", TarKind::File { size: MAX_OCTAL }), b"");
+        assert_eq!(records(b"a", TarKind::File { size: 1 << 33 }), b"19 size=8589934592\n");
+        assert_eq!(records("x".repeat(100).as_bytes(), TarKind::File { size: 0 }), b"");
+        assert_eq!(records("x".repeat(100).as_bytes(), TarKind::Directory), b"");
+        assert_eq!(
+            records("x".repeat(101).as_bytes(), TarKind::Directory),
+            format!("111 path={}\n", "x".repeat(101)).as_bytes()
+        );
+        assert_eq!(records("ü".as_bytes(), TarKind::File { size: 0 }), "11 path=ü\n".as_bytes());
+        assert_eq!(records(b"a", TarKind::Symlink { target: b"\xff" }), b"");
         let long = [0xff; 101];
         let expected = [b"21 hdrcharset=BINARY\n115 linkpath=", &long[..], b"\n"].concat();
-        assert_eq!(records("a", TarKind::Symlink { target: &long }), expected);
+        assert_eq!(records(b"a", TarKind::Symlink { target: &long }), expected);
+        assert_eq!(records(b"\xff", TarKind::File { size: 0 }), b"");
+        let expected = [b"21 hdrcharset=BINARY\n111 path=", &long[..], b"\n15 linkpath=\xc3\xbc\n"].concat();
+        assert_eq!(records(&long, TarKind::Symlink { target: "ü".as_bytes() }), expected);
     }
 
     #[test]
     fn names_that_lead_elsewhere_and_paths_without_end_are_refused() {
         for path in ["", ".", "..", "/etc/passwd", "a/../b", "a//b", "a/", "a\0b", "a/."] {
-            let entry = TarEntry { path, kind: TarKind::Directory, attributes: Attributes::default() };
+            let entry = TarEntry { path: path.as_bytes(), kind: TarKind::Directory, attributes: Attributes::default() };
             assert!(header(&entry).is_err(), "{path:?}");
         }
         let long = ["x"; 20_000].join("/");
-        let entry = TarEntry { path: &long, kind: TarKind::Directory, attributes: Attributes::default() };
+        let entry = TarEntry { path: long.as_bytes(), kind: TarKind::Directory, attributes: Attributes::default() };
         assert!(header(&entry).unwrap_err().message().contains("over the limit of 32768 bytes"));
-        let entry = TarEntry { path: "link", kind: TarKind::Symlink { target: long.as_bytes() }, ..entry };
+        let entry = TarEntry { path: b"link", kind: TarKind::Symlink { target: long.as_bytes() }, ..entry };
         assert!(header(&entry).unwrap_err().message().starts_with("the target of the symlink \"link\" is over"));
         for name in ["...", "..a", " ", "-rf", "ünï", "a\\b"] {
-            check_name(name).unwrap();
+            check_name(name.as_bytes()).unwrap();
         }
     }
 }

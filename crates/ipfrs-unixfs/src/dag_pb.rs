@@ -14,6 +14,8 @@ use ipfrs_core::limits::MAX_BLOCK_LINKS;
 use ipfrs_core::{Cid, CidList, Error, Result, cid_from_bytes};
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint};
 
+use crate::link_name::LinkName;
+
 const NODE_DATA: u32 = 1;
 const NODE_LINKS: u32 = 2;
 const LINK_HASH: u32 = 1;
@@ -29,7 +31,7 @@ pub struct PbLink {
     /// The block that is linked to.
     pub cid: Cid,
     /// Empty in files; the entry's name in directories.
-    pub name: String,
+    pub name: LinkName,
     /// Bytes of all blocks below this link, itself included, as its writer claims.
     pub tsize: u64,
 }
@@ -93,7 +95,7 @@ impl<'a> RawNode<'a> {
     pub(crate) fn links(&self) -> Result<Vec<PbLink>> {
         let read = |link: &&'a [u8]| {
             let LinkFields { cid, name, tsize } = read_link(link)?;
-            Ok(PbLink { cid: cid_from_bytes(cid)?, name: name.to_owned(), tsize })
+            Ok(PbLink { cid: cid_from_bytes(cid)?, name: name.into(), tsize })
         };
         self.links.iter().map(read).collect()
     }
@@ -107,7 +109,7 @@ impl<'a> RawNode<'a> {
 /// A [`PbLink`] as it lies in its block.
 struct LinkFields<'a> {
     cid: &'a [u8],
-    name: &'a str,
+    name: &'a [u8],
     tsize: u64,
 }
 
@@ -152,11 +154,8 @@ fn read_link(mut rest: &[u8]) -> Result<LinkFields<'_>> {
         last_field = field;
         match (field, wire_type) {
             (LINK_HASH, WireType::LengthDelimited) => cid = Some(read_bytes(&mut rest)?),
-            (LINK_NAME, WireType::LengthDelimited) => {
-                let text = std::str::from_utf8(read_bytes(&mut rest)?)
-                    .map_err(|e| Error::invalid("dag-pb link has a name that is not UTF-8").with_source(e))?;
-                name = Some(text);
-            }
+            // The field is declared a string, but go-codec-dagpb takes any bytes: blocks with other names are stored.
+            (LINK_NAME, WireType::LengthDelimited) => name = Some(read_bytes(&mut rest)?),
             (LINK_TSIZE, WireType::Varint) => tsize = Some(read_varint(&mut rest)?),
             _ => return Err(Error::invalid(format!("dag-pb link has an unknown field {field} ({wire_type:?})"))),
         }

@@ -86,13 +86,13 @@ impl HamtShard {
 
 fn slot(link: PbLink, fanout: u32, position: u32) -> Result<Slot> {
     let prefix = prefix(fanout, position);
-    let Some(name) = link.name.strip_prefix(prefix.as_str()) else {
+    let Some(name) = link.name.as_bytes().strip_prefix(prefix.as_bytes()) else {
         return Err(Error::invalid(format!("HAMT link {:?} at position {prefix}", link.name)));
     };
     Ok(if name.is_empty() {
         Slot::Shard(link.cid)
     } else {
-        Slot::Entry(DirEntry { name: name.to_owned(), cid: link.cid, tsize: link.tsize })
+        Slot::Entry(DirEntry { name: name.into(), cid: link.cid, tsize: link.tsize })
     })
 }
 
@@ -126,8 +126,8 @@ pub(crate) struct HashBits {
 }
 
 impl HashBits {
-    pub(crate) fn of(name: &str) -> Self {
-        Self { hash: murmur3::hash(name.as_bytes()), consumed: 0 }
+    pub(crate) fn of(name: &[u8]) -> Self {
+        Self { hash: murmur3::hash(name), consumed: 0 }
     }
 
     /// The next `count` bits, 1 to 10 of them.

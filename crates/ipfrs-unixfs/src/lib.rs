@@ -10,6 +10,7 @@ mod data;
 mod hamt;
 mod import;
 mod ipld;
+mod link_name;
 mod list;
 mod murmur3;
 mod node;
@@ -22,6 +23,7 @@ pub use import::{
     Chunker, DirectoryBuilder, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides, Profile, entry_hash,
 };
 pub use ipld::{canonical_cbor, lenient_links, links};
+pub use link_name::LinkName;
 pub use list::{Place, entries, page};
 pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};
 pub use resolve::{Resolved, leads_nowhere, resolve, roots_before};

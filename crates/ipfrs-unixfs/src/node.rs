@@ -9,6 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::dag_pb::{self, PbLink, RawNode};
 use crate::data::{Attributes, Data, DataType};
 use crate::hamt::HamtShard;
+use crate::link_name::LinkName;
 
 /// A part of a file that is in another block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +38,8 @@ pub struct FileNode {
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name. It comes from whoever wrote the block and may be anything, `..` or `/etc/passwd` included.
-    pub name: String,
+    /// The name, which may be anything.
+    pub name: LinkName,
     /// What the name stands for.
     pub cid: Cid,
     /// Bytes of all blocks below this entry, as the writer of the directory claims.

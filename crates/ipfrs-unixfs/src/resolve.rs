@@ -10,6 +10,7 @@ use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use crate::blocks::{BlockSource, load};
 use crate::hamt::{HamtShard, HashBits, Slot};
 use crate::ipld::{Step, follow};
+use crate::link_name::LinkName;
 use crate::node::{Node, decode_async, in_turns, plain_links};
 
 /// Where a path led.
@@ -63,7 +64,7 @@ pub fn roots_before(error: &Error) -> Option<&[Cid]> {
 /// [`ErrorKind::NotFound`] when a segment leads nowhere (the message names it and the block where it is missing) or a
 /// block is absent; [`ErrorKind::TooLarge`] for more than [`MAX_PATH_SEGMENTS`]; as [`decode`](crate::decode) for segments
 /// below a block of another codec. That the last block is not UnixFS is no error.
-pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) -> Result<Resolved> {
+pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[LinkName]) -> Result<Resolved> {
     if segments.len() > MAX_PATH_SEGMENTS {
         return Err(Error::too_large(format!(
             "a path of {} segments is over the limit of {MAX_PATH_SEGMENTS}: begin at a CID further down",
@@ -80,7 +81,7 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
             Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(cause)
         };
         if matches!(cid.codec(), codec::DAG_CBOR | codec::DAG_JSON) {
-            match follow_async(cid, data, rest.to_vec()).await? {
+            match follow_async(cid, data, rest).await? {
                 (Step::Link { cid: next, used }, _) => (cid, rest) = (next, &rest[used..]),
                 (Step::Within, block) => {
                     data = block;
@@ -96,47 +97,56 @@ pub async fn resolve(source: &dyn BlockSource, root: &Cid, segments: &[String]) 
         roots.push(cid);
     }
     let node = decode_async(cid, data.clone()).await.ok();
-    Ok(Resolved { cid, data, node, roots, remainder: rest.to_vec() })
+    // Only keys of maps and indices of lists are left, which are text.
+    let remainder = rest.iter().map(|segment| segment.to_string_lossy().into_owned()).collect();
+    Ok(Resolved { cid, data, node, roots, remainder })
 }
 
-/// As [`follow`], for tasks of a Tokio runtime; gives the block back.
-async fn follow_async(cid: Cid, data: Bytes, segments: Vec<String>) -> Result<(Step, Bytes)> {
-    in_turns(data.len(), cid, move || Ok((follow(&cid, &data, &segments)?, data))).await
+/// Follows segments as [`follow`] does, for tasks of a Tokio runtime, and returns the block as well. Keys are UTF-8, so
+/// a segment that is not leads nowhere.
+async fn follow_async(cid: Cid, data: Bytes, segments: &[LinkName]) -> Result<(Step, Bytes)> {
+    let texts: Vec<_> = segments.iter().map_while(LinkName::to_str).map(str::to_owned).collect();
+    let (text_count, is_text) = (texts.len(), texts.len() == segments.len());
+    let followed = in_turns(data.len(), cid, move || Ok((follow(&cid, &data, &texts)?, data))).await?;
+    Ok(match followed {
+        (Step::Within, data) if !is_text => (Step::Missing(text_count), data),
+        followed => followed,
+    })
 }
 
 /// What `name` leads to below a block of another codec than dag-cbor and dag-json.
-async fn lookup(source: &dyn BlockSource, cid: Cid, data: Bytes, name: &str) -> Result<Option<Cid>> {
+async fn lookup(source: &dyn BlockSource, cid: Cid, data: Bytes, name: &LinkName) -> Result<Option<Cid>> {
     match decode_async(cid, data.clone()).await {
         Ok(node) => lookup_entry(source, &node, name).await,
         Err(error) if cid.codec() == codec::DAG_PB && error.kind() != ErrorKind::TooLarge => {
             let links = in_turns(data.len(), cid, move || Ok(plain_links(&data).ok().flatten())).await?;
             let links = links.ok_or(error)?;
-            Ok(links.iter().find(|link| link.name == name).map(|link| link.cid))
+            Ok(links.iter().find(|link| link.name == *name).map(|link| link.cid))
         }
         Err(error) => Err(error),
     }
 }
 
-async fn lookup_entry(source: &dyn BlockSource, node: &Node, name: &str) -> Result<Option<Cid>> {
+async fn lookup_entry(source: &dyn BlockSource, node: &Node, name: &LinkName) -> Result<Option<Cid>> {
     match node {
-        Node::Directory { entries, .. } => Ok(entries.iter().find(|entry| entry.name == name).map(|entry| entry.cid)),
+        Node::Directory { entries, .. } => Ok(entries.iter().find(|entry| entry.name == *name).map(|entry| entry.cid)),
         Node::HamtShard(shard) => lookup_sharded(source, shard, name).await,
         Node::File(_) | Node::Symlink { .. } => Ok(None),
     }
 }
 
 /// Each level uses up bits of the name's hash, which bounds the depth.
-async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &str) -> Result<Option<Cid>> {
-    let mut bits = HashBits::of(name);
+async fn lookup_sharded(source: &dyn BlockSource, root: &HamtShard, name: &LinkName) -> Result<Option<Cid>> {
+    let mut bits = HashBits::of(name.as_bytes());
     let mut next = match root.find(&mut bits)? {
         None => return Ok(None),
-        Some(Slot::Entry(entry)) => return Ok((entry.name == name).then_some(entry.cid)),
+        Some(Slot::Entry(entry)) => return Ok((entry.name == *name).then_some(entry.cid)),
         Some(Slot::Shard(cid)) => *cid,
     };
     loop {
         match load_shard(source, &next).await?.find(&mut bits)? {
             None => return Ok(None),
-            Some(Slot::Entry(entry)) => return Ok((entry.name == name).then_some(entry.cid)),
+            Some(Slot::Entry(entry)) => return Ok((entry.name == *name).then_some(entry.cid)),
             Some(Slot::Shard(cid)) => next = *cid,
         }
     }

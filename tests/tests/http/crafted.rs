@@ -42,12 +42,12 @@ impl Data<'_> {
 }
 
 /// A dag-pb block of links by name, and data.
-pub(crate) fn node<'a>(links: impl IntoIterator<Item = (&'a str, Cid)>, data: &[u8]) -> Vec<u8> {
+pub(crate) fn node(links: impl IntoIterator<Item = (impl AsRef<[u8]>, Cid)>, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, cid) in links {
         let mut link = Vec::new();
         put_bytes(&mut link, 1, &cid.to_bytes());
-        put_bytes(&mut link, 2, name.as_bytes());
+        put_bytes(&mut link, 2, name.as_ref());
         put_number(&mut link, 3, 0);
         put_bytes(&mut out, 2, &link);
     }
@@ -79,7 +79,7 @@ impl Dag {
     }
 
     /// A dag-pb block.
-    pub(crate) fn node<'a>(&mut self, links: impl IntoIterator<Item = (&'a str, Cid)>, data: &Data<'_>) -> Cid {
+    pub(crate) fn node(&mut self, links: impl IntoIterator<Item = (impl AsRef<[u8]>, Cid)>, data: &Data<'_>) -> Cid {
         self.put(codec::DAG_PB, node(links, &data.encode()))
     }
 
@@ -92,8 +92,8 @@ impl Dag {
     }
 
     /// A directory in one block.
-    pub(crate) fn directory(&mut self, entries: &[(&str, Cid)]) -> Cid {
-        self.node(entries.iter().copied(), &Data { kind: DIRECTORY, ..Data::default() })
+    pub(crate) fn directory(&mut self, entries: &[(impl AsRef<[u8]>, Cid)]) -> Cid {
+        self.node(entries.iter().map(|(name, cid)| (name.as_ref(), *cid)), &Data { kind: DIRECTORY, ..Data::default() })
     }
 
     /// A shard of fan-out 8 that is full of links to one thing: other shards where `name` is empty, entries else.

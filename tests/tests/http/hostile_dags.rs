@@ -403,7 +403,7 @@ async fn a_node_as_wide_as_may_be_of_one_leaf_costs_what_it_gives() {
     let mut dag = Dag::default();
     let leaf = dag.put(codec::RAW, b"leaf".to_vec());
     let file = dag.file(b"", &vec![(leaf, 4); 40_000]);
-    let symlink = dag.node([], &Data { kind: SYMLINK, data: b"self", ..Data::default() });
+    let symlink = dag.node([("", leaf); 0], &Data { kind: SYMLINK, data: b"self", ..Data::default() });
     let loops = dag.directory(&[("self", symlink)]);
     dag.import(&gateway).await;
     let (answer, read) = cost(&gateway, &get(file)).await;

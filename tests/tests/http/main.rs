@@ -9,6 +9,7 @@ mod add_trees;
 mod arrows;
 mod batch_get;
 mod batch_put;
+mod byte_names;
 mod car;
 mod collect;
 mod compression;

@@ -13,22 +13,22 @@ impl Form {
     }
 
     /// A file. Its path is escaped as Kubo's clients do.
-    pub(crate) fn file(self, path: &str, content: impl AsRef<[u8]>) -> Self {
-        self.kubo(path, "application/octet-stream", content.as_ref())
+    pub(crate) fn file(self, path: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Self {
+        self.kubo(path.as_ref(), "application/octet-stream", content.as_ref())
     }
 
     /// A directory.
-    pub(crate) fn directory(self, path: &str) -> Self {
-        self.kubo(path, "application/x-directory", b"")
+    pub(crate) fn directory(self, path: impl AsRef<[u8]>) -> Self {
+        self.kubo(path.as_ref(), "application/x-directory", b"")
     }
 
     /// A symlink, whose content is its target.
-    pub(crate) fn symlink(self, path: &str, target: &str) -> Self {
-        self.kubo(path, "application/symlink", target.as_bytes())
+    pub(crate) fn symlink(self, path: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Self {
+        self.kubo(path.as_ref(), "application/symlink", target.as_ref())
     }
 
-    fn kubo(self, path: &str, content_type: &str, content: &[u8]) -> Self {
-        let escaped: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+    fn kubo(self, path: &[u8], content_type: &str, content: &[u8]) -> Self {
+        let escaped: String = form_urlencoded::byte_serialize(path).collect();
         let disposition = format!("Content-Disposition: form-data; name=\"file\"; filename=\"{escaped}\"");
         self.part(&format!("{disposition}\r\nContent-Type: {content_type}"), content)
     }

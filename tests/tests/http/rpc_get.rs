@@ -13,7 +13,7 @@ use crate::wire::exchange;
 
 const CHUNK: usize = 262_144;
 
-/// An entry of an archive, with what its extended header says of it.
+/// An entry of an archive, with what its extended header says of it. What is not UTF-8 is escaped.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Entry {
     path: String,
@@ -36,7 +36,8 @@ pub(crate) fn untar(archive: &Bytes) -> Vec<Entry> {
         }
         let text = |from: usize, len: usize| {
             let field = &block[from..from + len];
-            String::from_utf8(field.split(|byte| *byte == 0).next().unwrap().to_vec()).unwrap()
+            let field = field.split(|byte| *byte == 0).next().unwrap();
+            std::str::from_utf8(field).map_or_else(|_| field.escape_ascii().to_string(), str::to_owned)
         };
         let octal = |from: usize, len: usize| u64::from_str_radix(text(from, len).trim(), 8).unwrap();
         let sum: u64 =

@@ -1,5 +1,6 @@
 //! `dag`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -37,7 +38,7 @@ pub(crate) struct DagImportArgs {
 pub(crate) struct DagExportArgs {
     /// Content ID of the root, or a path below one: CID/name, /ipfs/CID/name
     #[arg(value_name = "IPFS-PATH")]
-    pub(crate) root: String,
+    pub(crate) root: OsString,
     /// Where to save it; replaces a file when the whole DAG has come [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -50,7 +51,7 @@ pub(crate) struct DagExportArgs {
 pub(crate) struct DagStatArgs {
     /// Content IDs of the roots, or paths below them
     #[arg(required = true, value_name = "IPFS-PATH")]
-    pub(crate) roots: Vec<String>,
+    pub(crate) roots: Vec<OsString>,
     /// Show how far it is [default: when standard error is a terminal]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) progress: Option<bool>,

@@ -1,5 +1,6 @@
 //! `name`, `resolve`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -25,7 +26,7 @@ pub(crate) enum NameCommand {
 pub(crate) struct NamePublishArgs {
     /// A content ID, or a path: CID/name, /ipfs/CID/name, /ipns/NAME
     #[arg(value_name = "IPFS-PATH")]
-    pub(crate) path: String,
+    pub(crate) path: OsString,
     /// Name or ID of the key
     #[arg(short, long, default_value = "self")]
     pub(crate) key: String,
@@ -97,7 +98,7 @@ pub(crate) struct NamePutArgs {
 pub(crate) struct ResolveArgs {
     /// A path: CID/name, /ipfs/CID/name, /ipns/NAME/name
     #[arg(value_name = "IPFS-PATH")]
-    pub(crate) path: String,
+    pub(crate) path: OsString,
     /// Follow names until content; --recursive=false prints where the first one leads [default: true]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recursive: Option<bool>,

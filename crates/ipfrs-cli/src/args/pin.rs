@@ -1,5 +1,7 @@
 //! `pin`.
 
+use std::ffi::OsString;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
@@ -20,7 +22,7 @@ pub(crate) enum PinCommand {
 pub(crate) struct PinAddArgs {
     /// Content IDs, or paths below them: all of them are pinned or none
     #[arg(required = true, value_name = "IPFS-PATH")]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<OsString>,
     /// With everything below them; --recursive=false pins single blocks [default: true]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recursive: Option<bool>,
@@ -36,7 +38,7 @@ pub(crate) struct PinAddArgs {
 pub(crate) struct PinRmArgs {
     /// Content IDs, or paths below them: all of them are unpinned or none
     #[arg(required = true, value_name = "IPFS-PATH")]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<OsString>,
     /// Also recursive pins; --recursive=false removes pins of single blocks only [default: true]
     #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) recursive: Option<bool>,
@@ -71,7 +73,7 @@ impl PinType {
 pub(crate) struct PinLsArgs {
     /// Content IDs, or paths below them: it is an error when one is not pinned [default: everything that is pinned]
     #[arg(value_name = "IPFS-PATH")]
-    pub(crate) paths: Vec<String>,
+    pub(crate) paths: Vec<OsString>,
     /// Which pins to list
     #[arg(short = 't', long = "type", value_enum, default_value = "all")]
     pub(crate) kind: PinType,
@@ -90,10 +92,10 @@ pub(crate) struct PinLsArgs {
 pub(crate) struct PinUpdateArgs {
     /// What is pinned recursively
     #[arg(value_name = "FROM-PATH")]
-    pub(crate) from: String,
+    pub(crate) from: OsString,
     /// What is to be pinned
     #[arg(value_name = "TO-PATH")]
-    pub(crate) to: String,
+    pub(crate) to: OsString,
     /// Remove the old pin; --unpin=false keeps both [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) unpin: Option<bool>,

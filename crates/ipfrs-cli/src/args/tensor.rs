@@ -1,5 +1,6 @@
 //! `tensor`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -21,14 +22,14 @@ pub(crate) enum TensorCommand {
 pub(crate) struct TensorLsArgs {
     /// A .safetensors or .npy file: CID, CID/name, /ipfs/CID/name or /ipns/NAME/name
     #[arg(value_name = "IPFS-PATH")]
-    pub(crate) path: String,
+    pub(crate) path: OsString,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TensorGetArgs {
     /// A .safetensors or .npy file: CID, CID/name, /ipfs/CID/name or /ipns/NAME/name
     #[arg(value_name = "IPFS-PATH")]
-    pub(crate) path: String,
+    pub(crate) path: OsString,
     /// Name of the tensor; not needed where there is one. With the format safetensors there may be several, and none
     /// stands for all
     #[arg(value_name = "NAME")]
@@ -51,7 +52,7 @@ pub(crate) struct TensorGetArgs {
 pub(crate) struct TensorStatArgs {
     /// A .safetensors or .npy file: CID, CID/name, /ipfs/CID/name or /ipns/NAME/name
     #[arg(value_name = "IPFS-PATH")]
-    pub(crate) path: String,
+    pub(crate) path: OsString,
     /// Names of tensors [default: all of them]
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,

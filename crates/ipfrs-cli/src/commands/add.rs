@@ -3,10 +3,11 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use super::ls::exact;
 use crate::api::{Api, Query};
 use crate::args::AddArgs;
 use crate::multipart::{Source, Upload, measure};
-use crate::output::{Output, printable};
+use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
 
 /// A line of the answer: what was added, or how far a file is.
@@ -14,6 +15,7 @@ use crate::progress::{Progress, Watched};
 #[serde(rename_all = "PascalCase")]
 struct Line {
     name: String,
+    name_bytes: Option<String>,
     hash: Option<String>,
     bytes: Option<u64>,
     size: Option<String>,
@@ -38,6 +40,9 @@ struct Attributes {
 #[serde(rename_all = "PascalCase")]
 struct Added {
     name: String,
+    /// The name in base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
     hash: String,
     size: String,
     #[serde(flatten)]
@@ -94,7 +99,7 @@ async fn report(
             continue;
         };
         let size = line.size.unwrap_or_default();
-        let added = Added { name: line.name, hash, size, attributes: line.attributes };
+        let added = Added { name: line.name, name_bytes: line.name_bytes, hash, size, attributes: line.attributes };
         if !args.quieter {
             progress.aside(|| print(&added, args, out))?;
         }
@@ -114,7 +119,8 @@ fn print(added: &Added, args: &AddArgs, out: &mut Output) -> Result<()> {
         out.line(&added.hash)
     } else {
         // The directory that wraps everything has no name.
-        out.line(format!("added {} {}", added.hash, printable(&added.name)).trim_end())
+        let name = exact(&added.name, added.name_bytes.as_deref())?;
+        out.line(format!("added {} {}", added.hash, printable_name(&name)).trim_end())
     }
 }
 

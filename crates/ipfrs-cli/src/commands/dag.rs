@@ -5,14 +5,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-use super::stage::Stage;
+use super::stage::{Saved, Stage};
 use crate::answer::{Answer, CidLink};
 use crate::api::{Api, Query};
 use crate::args::{DagCommand, DagExportArgs, DagImportArgs, DagStatArgs};
 use crate::multipart::{Source, Upload, measure};
-use crate::output::Output;
+use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
 use crate::runtime::Interrupted;
 
@@ -85,7 +84,7 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
     let stage = target.map(|target| Stage::new(target, true)).transpose()?;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
-        let mut answer = api.call("dag/export", Query::new().with("arg", &args.root), None).await?;
+        let mut answer = api.call("dag/export", Query::new().with_args([&args.root]), None).await?;
         match &stage {
             Some(stage) => stage.save(&mut answer, &progress).await,
             None => pass_on(&mut answer, out, &progress).await,
@@ -103,9 +102,9 @@ async fn export(api: &Api, args: &DagExportArgs, out: &mut Output) -> Result<()>
     stage.commit()?;
     progress.over();
     if out.is_json() {
-        return out.object(&json!({ "path": target }));
+        return out.object(&Saved::at(target));
     }
-    out.line(&format!("saved {}", target.display()))
+    out.line(&format!("saved {}", printable_name(target.as_os_str())))
 }
 
 async fn pass_on(answer: &mut Answer, out: &mut Output, progress: &Progress) -> Result<()> {

@@ -1,21 +1,20 @@
 //! `get`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures::stream::{FuturesUnordered, StreamExt};
-use serde_json::json;
 use tokio::fs::{self, OpenOptions};
 use tokio::io::AsyncWriteExt;
 
 use super::ls::{DIRECTORY, Link, Listing, SYMLINK};
-use super::stage::{Stage, inside};
+use super::stage::{Saved, Stage, inside};
 use crate::api::{Api, Kind, Query};
 use crate::args::GetArgs;
-use crate::output::{Output, printable};
+use crate::output::{Output, printable_name};
 use crate::progress::{Progress, Watched};
 use crate::runtime::Interrupted;
 
@@ -39,7 +38,7 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
         }
         match kind {
             Kind::File => fetch_file(api, &path, &stage.root(), &progress, false).await,
-            Kind::Symlink => link(&api.link_target(&path).await?, &stage.root()).await,
+            Kind::Symlink => link(OsStr::from_bytes(&api.link_target(&path).await?), &stage.root()).await,
             Kind::Directory => Tree { api, progress: &progress }.fetch(&path, stage.root()).await,
         }
     };
@@ -54,14 +53,15 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     stage.commit()?;
     progress.over();
     if out.is_json() {
-        return out.object(&json!({ "path": target }));
+        return out.object(&Saved::at(&target));
     }
-    out.line(&format!("saved {}", target.display()))
+    out.line(&format!("saved {}", printable_name(target.as_os_str())))
 }
 
 /// The last part of the path, here; within the directory that -o names, if there is one.
 fn target(args: &GetArgs, one_file: Option<&OneFile>) -> Result<PathBuf> {
-    let last = args.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
+    let mut parts = args.path.as_bytes().rsplit(|byte| *byte == b'/');
+    let last = OsStr::from_bytes(parts.find(|part| !part.is_empty()).unwrap_or_default());
     let target = match &args.output {
         None => inside(Path::new(""), last),
         Some(output) if output.is_dir() => inside(output, last),
@@ -87,7 +87,7 @@ impl OneFile {
     }
 
     fn query(&self, args: &GetArgs) -> Query {
-        let query = Query::new().with("arg", &args.path).with("archive", self.is_archive);
+        let query = Query::new().with_args([&args.path]).with("archive", self.is_archive);
         query.with("compress", self.is_compressed).with_some("compression-level", args.compression_level)
     }
 
@@ -106,9 +106,9 @@ impl OneFile {
 }
 
 /// A file, into a path where nothing is yet. `is_expected`: the progress bar knows its size already.
-async fn fetch_file(api: &Api, path: &str, target: &Path, progress: &Progress, is_expected: bool) -> Result<()> {
+async fn fetch_file(api: &Api, path: &OsStr, target: &Path, progress: &Progress, is_expected: bool) -> Result<()> {
     let failed = |e| cannot_make(target, &e);
-    let mut answer = api.call("cat", Query::new().with("arg", path), None).await?;
+    let mut answer = api.call("cat", Query::new().with_args([path]), None).await?;
     if !is_expected {
         answer.expected_bytes().into_iter().for_each(|bytes| progress.expect(bytes));
     }
@@ -120,8 +120,8 @@ async fn fetch_file(api: &Api, path: &str, target: &Path, progress: &Progress, i
     file.flush().await.map_err(failed)
 }
 
-async fn link(link_target: &[u8], path: &Path) -> Result<()> {
-    fs::symlink(OsStr::from_bytes(link_target), path).await.map_err(|e| cannot_make(path, &e))
+async fn link(link_target: &OsStr, path: &Path) -> Result<()> {
+    fs::symlink(link_target, path).await.map_err(|e| cannot_make(path, &e))
 }
 
 /// A directory with everything in it.
@@ -132,13 +132,13 @@ struct Tree<'a> {
 
 /// A directory that is still to be listed.
 struct Pending {
-    cid: String,
+    cid: OsString,
     path: PathBuf,
     depth: usize,
 }
 
 impl Tree<'_> {
-    async fn fetch(&self, root: &str, path: PathBuf) -> Result<()> {
+    async fn fetch(&self, root: &OsStr, path: PathBuf) -> Result<()> {
         let mut pending = vec![Pending { cid: root.to_owned(), path, depth: 0 }];
         let mut files = FuturesUnordered::new();
         while let Some(directory) = pending.pop() {
@@ -148,12 +148,12 @@ impl Tree<'_> {
             fs::create_dir(&directory.path).await.map_err(|e| cannot_make(&directory.path, &e))?;
             let mut listing = Listing::of(self.api, &directory.cid).await?;
             while let Some(entry) = listing.next().await? {
-                let path = inside(&directory.path, &entry.name)?;
+                let path = inside(&directory.path, &entry.file_name()?)?;
                 match entry.data_type {
                     DIRECTORY => {
-                        pending.push(Pending { cid: entry.hash, path, depth: directory.depth + 1 });
+                        pending.push(Pending { cid: entry.hash.into(), path, depth: directory.depth + 1 });
                     }
-                    SYMLINK => link(entry.target.as_bytes(), &path).await?,
+                    SYMLINK => link(&entry.link_target()?, &path).await?,
                     _ => {
                         self.progress.expect(entry.size);
                         files.push(self.file(entry, path));
@@ -171,7 +171,7 @@ impl Tree<'_> {
     }
 
     async fn file(&self, entry: Link, path: PathBuf) -> Result<()> {
-        fetch_file(self.api, &entry.hash, &path, self.progress, true).await
+        fetch_file(self.api, entry.hash.as_ref(), &path, self.progress, true).await
     }
 }
 
@@ -179,8 +179,8 @@ impl Tree<'_> {
 /// fails.
 fn cannot_make(path: &Path, error: &io::Error) -> anyhow::Error {
     if error.kind() == io::ErrorKind::AlreadyExists {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        return anyhow!("refusing to save a directory that has two entries called \"{}\"", printable(&name));
+        let name = printable_name(path.file_name().unwrap_or_default());
+        return anyhow!("refusing to save a directory that has two entries called \"{name}\"");
     }
     anyhow!("cannot write {}: {error}", path.display())
 }

@@ -1,12 +1,16 @@
 //! `ls`, and the listings that `get` follows.
 
-use anyhow::Result;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+
+use anyhow::{Result, anyhow};
+use ipfrs_core::Base;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::Answer;
 use crate::api::{Api, Query};
 use crate::args::LsArgs;
-use crate::output::{Output, printable};
+use crate::output::{Output, printable_name};
 
 /// A line of the answer.
 #[derive(Debug, Deserialize)]
@@ -32,6 +36,34 @@ pub(super) struct Link {
     pub(super) data_type: u8,
     #[serde(default)]
     pub(super) target: String,
+    /// The name in base64, where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
+    /// The target likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target_bytes: Option<String>,
+}
+
+impl Link {
+    /// Returns the name as it is.
+    pub(super) fn file_name(&self) -> Result<OsString> {
+        exact(&self.name, self.name_bytes.as_deref())
+    }
+
+    /// Returns the target as it is.
+    pub(super) fn link_target(&self) -> Result<OsString> {
+        exact(&self.target, self.target_bytes.as_deref())
+    }
+}
+
+/// Returns a name of an RPC response: its text, unless its bytes are given in base64.
+pub(super) fn exact(text: &str, bytes: Option<&str>) -> Result<OsString> {
+    let decode = |bytes| {
+        let decoded =
+            Base::Base64Pad.decode(bytes).map_err(|e| anyhow!("the answer has a name that is no base64: {e}"));
+        decoded.map(OsString::from_vec)
+    };
+    bytes.map_or_else(|| Ok(text.into()), decode)
 }
 
 /// UnixFS `DataType` of a directory; sharded ones are reported under it too.
@@ -47,8 +79,8 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    pub(super) async fn of(api: &Api, path: &str) -> Result<Self> {
-        let query = Query::new().with("arg", path).with("stream", true);
+    pub(super) async fn of(api: &Api, path: &OsStr) -> Result<Self> {
+        let query = Query::new().with_args([path]).with("stream", true);
         Ok(Self { answer: api.call("ls", query, None).await?, ready: Vec::new().into_iter() })
     }
 
@@ -68,14 +100,14 @@ pub(super) async fn run(api: &Api, args: &LsArgs, out: &mut Output) -> Result<()
     for (index, path) in args.paths.iter().enumerate() {
         if has_heads {
             let gap = if index == 0 { "" } else { "\n" };
-            out.line(&format!("{gap}{}:", printable(path)))?;
+            out.line(&format!("{gap}{}:", printable_name(path)))?;
         }
         let mut listing = Listing::of(api, path).await?;
         while let Some(link) = listing.next().await? {
             if out.is_json() {
                 out.object(&link)?;
             } else {
-                out.line(&row(&link))?;
+                out.line(&row(&link)?)?;
             }
         }
     }
@@ -83,11 +115,11 @@ pub(super) async fn run(api: &Api, args: &LsArgs, out: &mut Output) -> Result<()
 }
 
 /// As `ipfs ls` writes it: a directory has no size and a slash behind its name.
-fn row(link: &Link) -> String {
-    let name = printable(&link.name);
-    match link.data_type {
+fn row(link: &Link) -> Result<String> {
+    let name = printable_name(&link.file_name()?);
+    Ok(match link.data_type {
         DIRECTORY => format!("{} {:<10} {name}/", link.hash, "-"),
-        SYMLINK => format!("{} {:<10} {name} -> {}", link.hash, "-", printable(&link.target)),
+        SYMLINK => format!("{} {:<10} {name} -> {}", link.hash, "-", printable_name(&link.link_target()?)),
         _ => format!("{} {:<10} {name}", link.hash, link.size),
-    }
+    })
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use super::ls::exact;
 use crate::answer::Answer;
 use crate::api::{Api, Query};
 use crate::args::{NameCommand, NameInspectArgs, NamePublishArgs, NamePutArgs, NameResolveArgs, ResolveArgs};
 use crate::multipart::{Source, Upload};
-use crate::output::{Output, printable};
+use crate::output::{Output, printable, printable_name};
 
 pub(super) async fn run(api: &Api, command: NameCommand, out: &mut Output) -> Result<()> {
     match command {
@@ -32,7 +33,7 @@ struct Entry {
 
 async fn publish(api: &Api, args: &NamePublishArgs, out: &mut Output) -> Result<()> {
     let query = Query::new()
-        .with("arg", &args.path)
+        .with_args([&args.path])
         .with("key", &args.key)
         .with("allow-offline", args.allow_offline)
         .with_some("resolve", args.resolve)
@@ -52,6 +53,9 @@ async fn publish(api: &Api, args: &NamePublishArgs, out: &mut Output) -> Result<
 #[serde(rename_all = "PascalCase")]
 struct ResolvedPath {
     path: String,
+    /// The path in base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
 }
 
 async fn resolve_name(api: &Api, args: &NameResolveArgs, out: &mut Output) -> Result<()> {
@@ -61,12 +65,18 @@ async fn resolve_name(api: &Api, args: &NameResolveArgs, out: &mut Output) -> Re
 
 /// `resolve`.
 pub(super) async fn resolve(api: &Api, args: &ResolveArgs, out: &mut Output) -> Result<()> {
-    let query = Query::new().with("arg", &args.path).with_some("recursive", args.recursive);
+    let query = Query::new().with_args([&args.path]).with_some("recursive", args.recursive);
     print_path(&api.call("resolve", query, None).await?.whole().await?, out)
 }
 
 fn print_path(resolved: &ResolvedPath, out: &mut Output) -> Result<()> {
-    if out.is_json() { out.object(resolved) } else { out.line(&printable(&resolved.path)) }
+    if out.is_json() {
+        return out.object(resolved);
+    }
+    match &resolved.path_bytes {
+        Some(_) => out.line(&printable_name(&exact(&resolved.path, resolved.path_bytes.as_deref())?)),
+        None => out.line(&printable(&resolved.path)),
+    }
 }
 
 async fn get(api: &Api, name: &str, out: &mut Output) -> Result<()> {

@@ -4,17 +4,24 @@
 //! component, and nothing that was made is ever followed: a symlink and a directory of the same name cannot both be
 //! made, so no name can lead outside.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use ipfrs_core::Base;
+use serde::Serialize;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
 use crate::answer::Answer;
-use crate::output::printable;
+use crate::output::printable_name;
 use crate::progress::Progress;
+
+/// Characters of the target's name, of up to 4 bytes each, in the name of a stage.
+const MAX_SHOWN_CHARS: usize = 50;
 
 /// A directory beside the target, removed with everything in it unless its content was moved to the target.
 #[derive(Debug)]
@@ -35,7 +42,7 @@ impl Stage {
         }
         let Some(name) = target.file_name() else { bail!("{} cannot be saved to: give a name", target.display()) };
         let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let directory = parent.join(format!(".{}.partial-{}", name.to_string_lossy(), std::process::id()));
+        let directory = parent.join(format!(".{}.partial-{}", shortened(name), std::process::id()));
         fs::create_dir(&directory).with_context(|| format!("cannot save to {}", target.display()))?;
         Ok(Self { directory, target: target.to_owned() })
     }
@@ -72,10 +79,33 @@ impl Drop for Stage {
     }
 }
 
+/// The place where something was saved, in JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Saved {
+    path: String,
+    /// In base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+}
+
+impl Saved {
+    pub(super) fn at(path: &Path) -> Self {
+        let bytes = path.as_os_str().as_bytes();
+        let path_bytes = path.to_str().is_none().then(|| Base::Base64Pad.encode(bytes));
+        Self { path: path.to_string_lossy().into_owned(), path_bytes }
+    }
+}
+
+/// Returns as much of a name as is sure to leave room for what stands around it: a file system takes 255 bytes.
+fn shortened(name: &OsStr) -> String {
+    printable_name(name).chars().take(MAX_SHOWN_CHARS).collect()
+}
+
 /// `name` in `directory`, if it is a name and not a way to somewhere else.
-pub(super) fn inside(directory: &Path, name: &str) -> Result<PathBuf> {
-    if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
-        bail!("refusing to save an entry called \"{}\": that is no name within a directory", printable(name));
+pub(super) fn inside(directory: &Path, name: &OsStr) -> Result<PathBuf> {
+    let bytes = name.as_bytes();
+    if matches!(bytes, b"" | b"." | b"..") || bytes.iter().any(|byte| matches!(byte, b'/' | 0)) {
+        bail!("refusing to save an entry called \"{}\": that is no name within a directory", printable_name(name));
     }
     Ok(directory.join(name))
 }

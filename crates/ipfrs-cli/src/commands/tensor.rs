@@ -1,5 +1,7 @@
 //! `tensor ls|get|stat`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -12,7 +14,7 @@ use super::stage::{Stage, inside};
 use crate::answer::Answer;
 use crate::api::{Api, Query};
 use crate::args::{TensorCommand, TensorGetArgs, TensorLsArgs, TensorStatArgs};
-use crate::output::{Output, printable};
+use crate::output::{Output, printable, printable_name};
 use crate::progress::{Progress, Watched};
 use crate::runtime::Interrupted;
 use crate::uri::gateway_path;
@@ -66,7 +68,7 @@ pub(super) async fn run(api: &Api, command: TensorCommand, out: &mut Output) -> 
     }
 }
 
-async fn ask(api: &Api, path: &str, query: Query) -> Result<Response<Body>> {
+async fn ask(api: &Api, path: &OsStr, query: Query) -> Result<Response<Body>> {
     let path = api.settled(path).await?;
     api.get(&format!("/v1/tensor{}", gateway_path(&path)), query).await
 }
@@ -137,11 +139,11 @@ async fn get(api: &Api, args: &TensorGetArgs, out: &mut Output) -> Result<()> {
     progress.over();
     let dims: Option<Vec<u64>> = shape.as_deref().map(|shape| shape.split(',').flat_map(str::parse).collect());
     if out.is_json() {
-        return out.object(&json!({ "path": target, "dtype": dtype, "shape": dims }));
+        return out.object(&json!({ "path": target.to_string_lossy(), "dtype": dtype, "shape": dims }));
     }
     // Of bytes alone nobody could tell.
     let what = dtype.zip(dims).map(|(dtype, dims)| format!(" ({dtype} {})", self::shape(&dims)));
-    out.line(&format!("saved {}{}", target.display(), what.unwrap_or_default()))
+    out.line(&format!("saved {}{}", printable_name(target.as_os_str()), what.unwrap_or_default()))
 }
 
 /// The name of the tensor, else the last part of the path, with the format behind it; within the directory that -o names, if
@@ -153,8 +155,11 @@ fn target(args: &TensorGetArgs) -> Result<PathBuf> {
         Some(output) => return Ok(output.clone()),
     };
     let name = match args.names.as_slice() {
-        [name] if !name.is_empty() => name,
-        _ => args.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default(),
+        [name] if !name.is_empty() => name.as_str().into(),
+        _ => {
+            let mut parts = args.path.as_bytes().rsplit(|byte| *byte == b'/');
+            String::from_utf8_lossy(parts.find(|part| !part.is_empty()).unwrap_or_default())
+        }
     };
     // Strangers chose it: control characters could drive the terminals that list the file.
     let name = name.replace(|c: char| c == '/' || c.is_control(), "_");
@@ -165,7 +170,8 @@ fn target(args: &TensorGetArgs) -> Result<PathBuf> {
     };
     // A file of the format has its extension already.
     let has_it = Path::new(&name).extension().is_some_and(|found| found == extension);
-    inside(directory, &if has_it { name } else { format!("{name}.{extension}") })
+    let name = if has_it { name } else { format!("{name}.{extension}") };
+    inside(directory, name.as_ref())
 }
 
 /// The one of an `.npy` file has no name.

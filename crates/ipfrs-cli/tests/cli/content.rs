@@ -1,6 +1,8 @@
 //! Adding and fetching, with a daemon and without one.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, UNIX_EPOCH};
@@ -201,4 +203,39 @@ fn blocks_go_in_and_out_as_they_are() {
     assert!(as_cbor.text().starts_with("bafyrei"), "{as_cbor:?}");
     place.write("large", &noise(2 * 1024 * 1024 + 1));
     assert!(place.fails(&["block", "put", "large"]).contains("2097152"));
+}
+
+#[test]
+fn names_that_are_no_text_come_back_the_same() {
+    let place = Place::new();
+    let path = |bytes: &[u8]| place.path("tree").join(OsStr::from_bytes(bytes));
+    fs::create_dir_all(path(b"sub\xff")).unwrap();
+    for name in [&b"\xff.txt"[..], b"caf\xe9", b"caf\xc3\xa9", b"back\\slash", b"sub\xff/\xfe"] {
+        fs::write(path(name), name).unwrap();
+    }
+    std::os::unix::fs::symlink(OsStr::from_bytes(b"\xff.txt"), path(b"link\xff")).unwrap();
+    for options in [&["add", "-r", "tree"][..], &["add", "-r", "--cid-version=1", "--max-directory-links=1", "tree"]] {
+        let added = place.ok(options);
+        for name in [r"\xff.txt", r"caf\xe9", "caf\u{e9}", r"back\\slash", r"sub\xff/\xfe", r"link\xff"] {
+            assert!(added.lines().any(|line| line.ends_with(&format!(" tree/{name}"))), "{name} in {added}");
+        }
+        let root = added.lines().last().unwrap().split(' ').nth(1).unwrap();
+        let listed = place.ok(&["ls", root]);
+        for row in [r" \xff.txt", r" caf\xe9", " caf\u{e9}", r" sub\xff/", r" link\xff -> \xff.txt"] {
+            assert!(listed.lines().any(|line| line.ends_with(row)), "{row} in {listed}");
+        }
+        place.ok(&["get", root, "-o", "again"]);
+        assert_eq!(content_of(&place.path("again")), content_of(&place.path("tree")));
+        fs::remove_dir_all(place.path("again")).unwrap();
+        // As an argument, and as the name that is saved.
+        let file = [root.as_bytes(), b"/\xff.txt"].concat();
+        let run = |command: &str| place.command(&[command]).arg(OsStr::from_bytes(&file)).output().unwrap();
+        assert_eq!(run("cat").stdout, b"\xff.txt");
+        let saved = run("get");
+        assert_eq!(saved.stdout, b"saved \\xff.txt\n", "{}", String::from_utf8_lossy(&saved.stderr));
+        assert_eq!(fs::read(place.path("").join(OsStr::from_bytes(b"\xff.txt"))).unwrap(), b"\xff.txt");
+        let missing = [root.as_bytes(), b"/\xfe.txt"].concat();
+        let missing = place.command(&["cat"]).arg(OsStr::from_bytes(&missing)).output().unwrap();
+        assert!(String::from_utf8_lossy(&missing.stderr).contains(r#"no link named "\xfe.txt""#));
+    }
 }

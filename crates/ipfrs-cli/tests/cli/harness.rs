@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -220,7 +221,7 @@ pub(crate) fn content_of(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     while let Some(path) = pending.pop() {
         let kind = fs::symlink_metadata(&path).unwrap().file_type();
         let content = if kind.is_symlink() {
-            format!("-> {}", fs::read_link(&path).unwrap().display()).into_bytes()
+            [b"-> ", fs::read_link(&path).unwrap().as_os_str().as_bytes()].concat()
         } else if kind.is_dir() {
             pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
             b"directory".to_vec()

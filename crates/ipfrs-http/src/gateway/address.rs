@@ -6,7 +6,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_core::{Base, Cid, Result, cid_to_string, parse_cid};
 use ipfrs_node::NameRoot;
-use percent_encoding::utf8_percent_encode;
+use percent_encoding::percent_encode;
 
 use super::page::SEGMENT;
 use super::path::{decoded, ends_with_slash, names, split_root};
@@ -68,16 +68,16 @@ impl Address {
             let mut uri = format!("{}://{authority}", namespace.as_str());
             for name in &names {
                 uri.push('/');
-                uri.extend(utf8_percent_encode(name, SEGMENT));
+                uri.extend(percent_encode(name.as_bytes(), SEGMENT));
             }
             uri + slash
         });
-        let mut path = format!("/{}/{root}", namespace.as_str());
+        let mut path = format!("/{}/{root}", namespace.as_str()).into_bytes();
         for name in &names {
-            path.push('/');
-            path.push_str(name);
+            path.push(b'/');
+            path.extend_from_slice(name.as_bytes());
         }
-        path.push_str(slash);
+        path.extend_from_slice(slash.as_bytes());
         Ok(Some(Self { uri: uri.and_then(value), path: Some(path).filter(|path| is_safe(path)).and_then(value) }))
     }
 }
@@ -118,11 +118,12 @@ fn is_host_name(domain: &str) -> bool {
 
 /// Whether a path arrives as it is: in a header there are tabs, spaces and visible ASCII (RFC 9110, 5.5), and those at the
 /// end are cut off.
-fn is_safe(path: &str) -> bool {
-    path.bytes().all(|b| matches!(b, b'\t' | b' '..=b'~')) && !path.ends_with([' ', '\t'])
+fn is_safe(path: &[u8]) -> bool {
+    path.iter().all(|b| matches!(b, b'\t' | b' '..=b'~')) && !matches!(path.last(), Some(b' ' | b'\t'))
 }
 
-fn value(text: String) -> Option<HeaderValue> {
+fn value(text: impl Into<Vec<u8>>) -> Option<HeaderValue> {
+    let text = text.into();
     if text.len() > MAX_BYTES { None } else { HeaderValue::try_from(text).ok() }
 }
 

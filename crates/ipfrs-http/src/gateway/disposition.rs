@@ -21,6 +21,7 @@ const ATTR_CHAR: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// `kind; filename="ascii"; filename*=UTF-8''encoded`: the first form for old clients, the second with every character.
+/// Neither can say bytes that are not UTF-8: the name of such a file comes with replacement characters.
 pub(crate) fn header(kind: &str, name: &str) -> HeaderValue {
     // What nearly all names are: the same in both forms.
     if name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_')) {

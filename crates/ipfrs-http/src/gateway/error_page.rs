@@ -1,5 +1,7 @@
 //! Errors as pages, for whoever follows a link in a browser. Everybody else gets their text.
 
+use std::borrow::Cow;
+
 use askama::Template;
 use axum::body::Body;
 use axum::extract::Request;
@@ -54,7 +56,7 @@ pub(crate) fn shown(state: &AppState, browser: Option<Browser>, mut response: Re
         status: response.status().as_u16(),
         words,
         reason: &visible(&text),
-        path: visible(&percent_decode_str(&browser.path).decode_utf8_lossy()).chars().take(SHOWN_CHARS).collect(),
+        path: visible(&*Cow::from(percent_decode_str(&browser.path))).chars().take(SHOWN_CHARS).collect(),
         parent: parent(&browser.path, is_isolated),
         request_id: browser.id.as_str(),
     };
@@ -78,7 +80,7 @@ fn parent(path: &str, is_isolated: bool) -> Option<String> {
         return None;
     }
     // Read and written again: a link that is made of a client's text leads nowhere else.
-    let names = segments.iter().map(|segment| encode(&percent_decode_str(segment).decode_utf8_lossy()));
+    let names = segments.iter().map(|segment| encode(Cow::from(percent_decode_str(segment))));
     Some(names.fold(String::new(), |path, name| format!("{path}/{name}")) + "/")
 }
 

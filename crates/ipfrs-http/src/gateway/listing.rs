@@ -11,7 +11,6 @@ use ipfrs_core::{Result, codec};
 use ipfrs_node::{Listed, ListedKind, Node, Object, ObjectKind};
 
 use super::page::{Crumb, Places, counted, not_rendered, readable, visible};
-use super::path::has_name;
 use super::request::GatewayRequest;
 use crate::body::Chunked;
 
@@ -164,9 +163,9 @@ fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
     let icon = match entry.kind {
         ListedKind::Directory => "folder",
         ListedKind::Symlink => "link",
-        ListedKind::File => icon(&entry.name),
+        ListedKind::File => icon(&entry.name.to_string_lossy()),
         ListedKind::Unknown if is_looked_at && entry.cid.codec() != codec::RAW => "unknown",
-        ListedKind::Unknown => icon(&entry.name),
+        ListedKind::Unknown => icon(&entry.name.to_string_lossy()),
     };
     let cid = entry.cid.to_string();
     let (cid_href, is_foreign) = places.cid(&cid, &entry.name);
@@ -178,7 +177,7 @@ fn row(places: &Places, entry: &Listed, is_looked_at: bool) -> Row {
         icon,
         name: visible(&entry.name).into_owned(),
         // What no path leads to has an address of its own.
-        href: if has_name(&entry.name) { places.entry(&entry.name) } else { cid_href.clone() },
+        href: if entry.name.is_segment() { places.entry(&entry.name) } else { cid_href.clone() },
         cid_href,
         is_foreign,
         cid,

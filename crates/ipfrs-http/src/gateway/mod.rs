@@ -203,7 +203,7 @@ async fn shown(
     match &object.kind {
         ObjectKind::File(file) => {
             let payload = Payload::File(file.clone());
-            deserialised(state, request, headers, &object, payload, request.file_name()).await
+            deserialised(state, request, headers, &object, payload, request.file_name().as_deref()).await
         }
         ObjectKind::Symlink(target) => {
             let mut answer = Answer::new(state, request, &object, etag(&object, ""));
@@ -248,8 +248,7 @@ async fn deserialised(
     answer.set(CONTENT_TYPE, content_type_of(state, etag_of, &file, name).await);
     if request.download || request.filename.is_some() {
         let kind = if request.download { "attachment" } else { "inline" };
-        let fallback = || request.path.segments().last().cloned().unwrap_or_else(|| etag_of.cid.to_string());
-        let name = request.filename.clone().unwrap_or_else(fallback);
+        let name = request.file_name().unwrap_or_else(|| etag_of.facts.cid.as_str().into());
         answer.set(CONTENT_DISPOSITION, disposition::header(kind, &name));
     }
     answer.payload(state, headers, file).await

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, LOCATION};
 use http::{HeaderMap, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, NameRoot, PathFacts};
+use ipfrs_node::{ContentPath, LinkName, NameRoot, PathFacts};
 
 use super::page::encode;
 use super::path::{self, decoded, names, shown, split_root};
@@ -107,7 +107,7 @@ pub(super) async fn locate<'a>(
         path.segments().iter().fold(format!("/ipfs/{}", path.root()), |key, name| format!("{key}/{}", encode(name)));
     // What a name leads to may have names that are only dots, which mean something else in the path of a request: what is known
     // of such a path is for names only.
-    let is_plain = path.segments().iter().all(|name| path::has_name(name));
+    let is_plain = path.segments().iter().all(LinkName::is_segment);
     let key = if is_plain { key } else { format!("name of {key}") };
     let known = state.node.known(&key);
     let path = known.as_ref().map_or_else(|| Arc::new(path), |facts| facts.path.clone());

@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
 use ipfrs_core::{Base, Error, hash};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use ipfrs_node::LinkName;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use super::request::GatewayRequest;
 use super::site::Links;
@@ -126,7 +127,7 @@ impl Places {
     }
 
     /// The way to an entry of the page's directory.
-    pub(super) fn entry(&self, name: &str) -> String {
+    pub(super) fn entry(&self, name: &LinkName) -> String {
         format!("{}/{}", self.here, encode(name))
     }
 
@@ -139,36 +140,47 @@ impl Places {
     }
 
     /// The way to content by its CID, to be saved as `name`; and whether that is on another site.
-    pub(super) fn cid(&self, cid: &str, name: &str) -> (String, bool) {
+    pub(super) fn cid(&self, cid: &str, name: &LinkName) -> (String, bool) {
         match &self.content {
             // Encoded twice, as in Kubo's listings, which the conformance suite takes for the form of this link.
-            Some(host) => (format!("{host}/ipfs/{cid}?filename={}", encode(&encode(name))), false),
+            Some(host) => (format!("{host}/ipfs/{cid}?filename={}", encode(encode(name))), false),
             None => (format!("https://cid.ipfs.tech/#{cid}"), true),
         }
     }
 }
 
 /// A name as a segment of a URL.
-pub(super) fn encode(segment: &str) -> String {
-    utf8_percent_encode(segment, SEGMENT).to_string()
+pub(super) fn encode(segment: impl AsRef<[u8]>) -> String {
+    percent_encode(segment.as_ref(), SEGMENT).to_string()
 }
 
 /// A name with everything spelled out that would not be seen, or would change how what stands around it is seen: control
 /// characters, line ends, invisible characters, and those that turn the direction of text (Unicode Technical Report 36).
-pub(super) fn visible(name: &str) -> Cow<'_, str> {
+/// Bytes that are not UTF-8 are spelled out too, and so is the bracket that begins what is spelled out, so that no two
+/// names look the same.
+pub(super) fn visible<N: AsRef<[u8]> + ?Sized>(name: &N) -> Cow<'_, str> {
+    let name = name.as_ref();
     if name.is_empty() {
         return Cow::Borrowed("(no name)");
     }
-    if !name.contains(is_invisible) {
-        return Cow::Borrowed(name);
+    let is_spelled_out = |c: char| c == '⟨' || is_invisible(c);
+    if let Ok(text) = std::str::from_utf8(name)
+        && !text.contains(is_spelled_out)
+    {
+        return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(name.len() + 16);
-    for c in name.chars() {
-        if is_invisible(c) {
-            // Writing to a String cannot fail.
-            let _ = write!(shown, "⟨U+{:04X}⟩", u32::from(c));
-        } else {
-            shown.push(c);
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if is_spelled_out(c) {
+                // Writing to a String cannot fail.
+                let _ = write!(shown, "⟨U+{:04X}⟩", u32::from(c));
+            } else {
+                shown.push(c);
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(shown, "⟨0x{byte:02X}⟩");
         }
     }
     Cow::Owned(shown)
@@ -235,8 +247,10 @@ mod tests {
             ("a\nb\tc\u{7f}", "a⟨U+000A⟩b⟨U+0009⟩c⟨U+007F⟩"),
             ("a\u{200b}\u{feff}\u{2029}\u{85}", "a⟨U+200B⟩⟨U+FEFF⟩⟨U+2029⟩⟨U+0085⟩"),
             ("", "(no name)"),
+            ("⟨0xFF⟩", "⟨U+27E8⟩0xFF⟩"),
         ] {
             assert_eq!(visible(name), shown, "{name:?}");
         }
+        assert_eq!(visible(b"\xff\xe2\x82.txt"), "⟨0xFF⟩⟨0xE2⟩⟨0x82⟩.txt");
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn keep(
 ) {
     let is_part = answer.status() == StatusCode::PARTIAL_CONTENT && answer.headers().contains_key(CONTENT_RANGE);
     // Where neither the name nor the content told the type, for want of its beginning, that may be there next time.
-    let by_name = facts.path.segments().last().and_then(|name| content_type::by_name(name));
+    let by_name = facts.path.segments().last().and_then(|name| content_type::by_name(&name.to_string_lossy()));
     let known_type = by_name.or_else(|| facts.content_type.get().map(|found| header_text(found)));
     let has_type = known_type.is_some_and(|known| answer.headers().get(CONTENT_TYPE) == Some(&known));
     if !is_part || !has_type || asked(parts, format).is_none() {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use ipfrs_core::{Error, Result, parse_cid};
-use ipfrs_node::ContentPath;
+use ipfrs_node::{ContentPath, LinkName};
 use percent_encoding::percent_decode_str;
 
 /// Reads `[/ipfs/]{cid}[/path]`.
@@ -29,20 +29,20 @@ pub(super) fn split_root(mut rest: &str) -> (&str, &str) {
     rest.split_at(find_slash(rest).map_or(rest.len(), |(at, _)| at))
 }
 
-/// The names below a root, decoded; `below` is a part of the path `raw`.
+/// The names below a root, decoded; `below` is a part of the path `raw`. Names are bytes, which need not be UTF-8.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for names that are not UTF-8, and for `..` beyond the root.
-pub(super) fn names(raw: &str, below: &str) -> Result<Vec<String>> {
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for `..` beyond the root.
+pub(super) fn names(raw: &str, below: &str) -> Result<Vec<LinkName>> {
     let mut names = Vec::new();
     for part in parts(below) {
-        match decoded(raw, part)? {
-            dot if dot == "." => {}
-            dots if dots == ".." => {
+        match &*Cow::from(percent_decode_str(part)) {
+            b"." => {}
+            b".." => {
                 let beyond = || Error::invalid(format!("invalid path {:?}: it leads out of its root", shown(raw)));
                 names.pop().ok_or_else(beyond)?;
             }
-            name => names.push(name.into_owned()),
+            name => names.push(name.into()),
         }
     }
     Ok(names)
@@ -63,23 +63,18 @@ pub(crate) fn parts(path: &str) -> impl Iterator<Item = &str> {
     all.filter(|part| !part.is_empty())
 }
 
-/// One of the [`parts`] of the path `raw`, decoded.
+/// The root of the path `raw`, which is one of its [`parts`], decoded.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what is not UTF-8.
 pub(super) fn decoded<'a>(raw: &str, part: &'a str) -> Result<Cow<'a, str>> {
     let decoded = percent_decode_str(part).decode_utf8();
-    decoded.map_err(|_| Error::invalid(format!("invalid path {:?}: a segment is not UTF-8", shown(raw))))
+    decoded.map_err(|_| Error::invalid(format!("invalid path {:?}: its root is not UTF-8", shown(raw))))
 }
 
 /// Whether a path ends with a slash.
 pub(super) fn ends_with_slash(path: &str) -> bool {
     path.ends_with('/') || path.len().checked_sub(3).and_then(|at| path.get(at..)).is_some_and(is_encoded_slash)
-}
-
-/// Whether an entry of a directory is found by its name: no path has one with a slash in it, or one that is only dots.
-pub(super) fn has_name(name: &str) -> bool {
-    !matches!(name, "" | "." | "..") && !name.contains('/')
 }
 
 /// As much of a path as a message shows.
@@ -122,11 +117,18 @@ mod tests {
             ("/.../..a/a..", &["...", "..a", "a.."]),
             ("/%C3%BC/\u{fc}", &["\u{fc}", "\u{fc}"]),
             ("/%\u{fc}%2F%%2F", &["%\u{fc}", "%"]),
-            ("/%FF", &["!"]),
         ] {
-            let names = names(below, below).unwrap_or_else(|_| vec!["!".to_owned()]);
+            let names = names(below, below).unwrap_or_else(|_| vec!["!".into()]);
             assert_eq!(names, expected, "{below}");
         }
+    }
+
+    #[test]
+    fn names_are_bytes_and_a_root_is_text() {
+        let names = names("/", "/%FF.txt/caf%e9/%C3%BC/a%00b").unwrap();
+        let expected = [&b"\xff.txt"[..], b"caf\xe9", b"\xc3\xbc", b"a\0b"];
+        assert!(names.iter().map(LinkName::as_bytes).eq(expected), "{names:?}");
+        assert!(decoded("/ipfs/%FF", "%FF").unwrap_err().to_string().contains("its root is not UTF-8"));
     }
 
     #[test]

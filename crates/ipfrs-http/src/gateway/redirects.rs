@@ -13,7 +13,7 @@ use http::header::{CONTENT_TYPE, LOCATION, VARY};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{ContentPath, Node, ObjectKind, Span, leads_nowhere};
+use ipfrs_node::{ContentPath, LinkName, Node, ObjectKind, Span, leads_nowhere};
 
 use super::answer::Answer;
 use super::name::{self, Freshness};
@@ -92,7 +92,7 @@ async fn content(
     limits::check_size(state, file.size(), limits::Remedy::Gateway)?;
     let page = Payload::File(file.clone());
     let mut answer = Answer::new(state, request, &object, etag(&object, ""));
-    answer.set(CONTENT_TYPE, content_type_of(state, &object, &page, request.file_name()).await);
+    answer.set(CONTENT_TYPE, content_type_of(state, &object, &page, request.file_name().as_deref()).await);
     answer.whole(state, status, page).await
 }
 
@@ -104,7 +104,7 @@ async fn content(
 async fn find(
     node: &Node,
     root: &ContentPath,
-    path: &[String],
+    path: &[LinkName],
     query: Option<&str>,
 ) -> Result<Result<Option<Outcome>, Unusable>> {
     let object = match node.resolve(root.join(FILE_NAME)).await {

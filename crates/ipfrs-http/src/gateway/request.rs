@@ -7,7 +7,7 @@ use http::header::{ACCEPT, CACHE_CONTROL};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::ContentPath;
+use ipfrs_node::{ContentPath, LinkName};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 
 use super::address::Address;
@@ -163,12 +163,13 @@ impl<'a> GatewayRequest<'a> {
     }
 
     /// The name that tells the content type: `?filename=`, else the last segment of the path.
-    pub(super) fn file_name(&self) -> Option<&str> {
-        self.filename.as_deref().or_else(|| self.path.segments().last().map(String::as_str))
+    pub(super) fn file_name(&self) -> Option<Cow<'_, str>> {
+        let own = || self.path.segments().last().map(LinkName::to_string_lossy);
+        self.filename.as_deref().map(Cow::Borrowed).or_else(own)
     }
 
     /// The names below the root, as the URL has them.
-    pub(super) fn below_root(&self) -> &[String] {
+    pub(super) fn below_root(&self) -> &[LinkName] {
         &self.path.segments()[self.root_segments..]
     }
 

@@ -44,7 +44,7 @@ pub(super) async fn archive(
             state.node.check_blocked(file, beginning).await?;
         }
     }
-    let archive = state.node.archive(&object, &object.cid.to_string()).await?;
+    let archive = state.node.archive(&object, &object.cid.to_string().into()).await?;
     if let Some(length) = archive.length {
         answer.set(CONTENT_LENGTH, HeaderValue::from(length));
     }

@@ -1,5 +1,6 @@
 //! `add`: imports files and directory trees.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{AddOptions, AddSession, Added, Attributes, Layout};
+use ipfrs_node::{AddOptions, AddSession, Added, Attributes, Layout, LinkName};
 use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -46,7 +47,10 @@ const MAX_PROGRESS_BYTES: usize = 1024 * 1024;
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct AddedLine<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
+    /// In base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
     hash: String,
     size: String,
     #[serde(flatten)]
@@ -56,7 +60,7 @@ struct AddedLine<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct ProgressLine<'a> {
-    name: &'a str,
+    name: Cow<'a, str>,
     bytes: u64,
 }
 
@@ -128,9 +132,11 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, bounda
     let imported = match boundary {
         Some(boundary) => import(&mut session, &mut reporter, Parts::new(body, boundary)).await,
         None => {
-            let imported =
-                session.file("", Attributes::default(), body::pieces(body), |bytes| reporter.progress("", bytes)).await;
-            imported.map(|()| reporter.tell_progress(""))
+            let name = LinkName::default();
+            let imported = session
+                .file("", Attributes::default(), body::pieces(body), |bytes| reporter.progress(&name, bytes))
+                .await;
+            imported.map(|()| reporter.tell_progress(&name))
         }
     };
     let built = match imported {
@@ -161,7 +167,7 @@ async fn build(session: &mut AddSession, reporter: &mut Reporter) -> Result<()> 
 /// from the paths of their files.
 async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Parts) -> Result<()> {
     while let Some(part) = parts.next().await? {
-        let name = part.file_name()?;
+        let name = part.file_name();
         let attributes = attributes::of_part(part.headers());
         match part.kind() {
             PartKind::Directory => session.directory(&name, attributes).await?,
@@ -176,9 +182,8 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
     Ok(())
 }
 
-async fn target(part: Part) -> Result<String> {
-    let target = part.whole(MAX_TARGET_BYTES, "a symlink's target", "no system takes a longer path").await?;
-    String::from_utf8(target).map_err(|e| Error::invalid("a symlink's target is not UTF-8").with_source(e))
+async fn target(part: Part) -> Result<Vec<u8>> {
+    part.whole(MAX_TARGET_BYTES, "a symlink's target", "no system takes a longer path").await
 }
 
 /// The answer's head waits for the first line, so that an import that fails at once fails with a status.
@@ -255,7 +260,7 @@ impl Reporter {
     }
 
     /// Tells how far a file is.
-    fn progress(&mut self, name: &str, bytes: u64) {
+    fn progress(&mut self, name: &LinkName, bytes: u64) {
         if !self.progress {
             return;
         }
@@ -267,11 +272,11 @@ impl Reporter {
     }
 
     /// Tells what was too soon to be told. Called at the end of a file, so that the bars that clients draw end full.
-    fn tell_progress(&mut self, name: &str) {
+    fn tell_progress(&mut self, name: &LinkName) {
         if let Some(bytes) = self.untold.take()
             && self.waiting.bytes.load(Ordering::Relaxed) <= MAX_PROGRESS_BYTES
         {
-            self.send(output::line(&ProgressLine { name, bytes }));
+            self.send(output::line(&ProgressLine { name: name.to_string_lossy(), bytes }));
         }
     }
 
@@ -279,7 +284,8 @@ impl Reporter {
         if !self.silent {
             let hash = self.render.cid(&added.cid)?;
             let attributes = AttributeFields::of(added.attributes);
-            let line = AddedLine { name: &added.name, hash, size: added.size.to_string(), attributes };
+            let (name, name_bytes) = (added.name.to_string_lossy(), output::name_bytes(&added.name));
+            let line = AddedLine { name, name_bytes, hash, size: added.size.to_string(), attributes };
             self.send(output::line(&line));
         }
         Ok(())

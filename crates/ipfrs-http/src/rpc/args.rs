@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
-use ipfrs_node::{ContentPath, Node, Room};
+use ipfrs_node::{ContentPath, LinkName, Node, Room};
+use percent_encoding::percent_decode_str;
 
 use super::commands::{self, GLOBALS};
 use super::options::Options;
@@ -21,6 +22,8 @@ use crate::router::AppState;
 #[derive(Debug, Clone)]
 pub(super) struct Args {
     arguments: Vec<String>,
+    /// The same as bytes: paths need not be UTF-8.
+    paths: Vec<LinkName>,
     options: Options,
     /// How content IDs are written in the answer.
     pub(super) render: Render,
@@ -60,18 +63,25 @@ impl Args {
         let path = request.uri().path();
         let command = commands::find(path.trim_start_matches('/'))
             .ok_or_else(|| Error::internal(format!("the command {path} has no table of options")))?;
-        let (mut arguments, mut options) = (Vec::new(), Vec::new());
-        for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
-            match &*name {
-                "arg" => arguments.push(value.into_owned()),
-                _ => options.push((name.into_owned(), value.into_owned())),
+        let (mut arguments, mut paths, mut options) = (Vec::new(), Vec::new(), Vec::new());
+        for pair in request.uri().query().unwrap_or_default().split('&') {
+            for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
+                if name == "arg" {
+                    paths.push(unescaped(pair.split_once('=').unwrap_or_default().1));
+                    arguments.push(value.into_owned());
+                } else {
+                    options.push((name.into_owned(), value.into_owned()));
+                }
             }
         }
         let options = Options::read([command.options, GLOBALS], options.into_iter())?;
         let render = Render::of(&options)?;
-        let room = stdin::read(state, command.stdin, &mut request, &mut arguments).await?.map(Arc::new);
+        let (lines, room) = stdin::read(state, command.stdin, &mut request).await?;
+        arguments.extend(lines.iter().map(|line| line.to_string_lossy().into_owned()));
+        paths.extend(lines);
         let takes_trailers = takes_trailers(request.headers());
-        request.extensions_mut().insert(Self { arguments, options, render, takes_trailers, _room: room });
+        let room = room.map(Arc::new);
+        request.extensions_mut().insert(Self { arguments, paths, options, render, takes_trailers, _room: room });
         Ok(request)
     }
 
@@ -85,8 +95,17 @@ impl Args {
 
     /// The one argument.
     pub(super) fn one(&self, name: &str) -> Result<&str, RpcError> {
-        self.required(name)?;
-        self.at_most_one(name)?.ok_or_else(|| Error::internal("an argument is lost").into())
+        only(self.required(name)?, name).map(String::as_str)
+    }
+
+    /// As [`Self::required`], for arguments that are paths.
+    pub(super) fn required_paths(&self, name: &str) -> Result<&[LinkName], RpcError> {
+        self.required(name).map(|_| &*self.paths)
+    }
+
+    /// As [`Self::one`], for an argument that is a path.
+    pub(super) fn one_path(&self, name: &str) -> Result<&LinkName, RpcError> {
+        only(self.required_paths(name)?, name)
     }
 
     /// Returns the argument, where there is one.
@@ -94,24 +113,25 @@ impl Args {
     /// # Errors
     /// Where there are several.
     pub(super) fn at_most_one(&self, name: &str) -> Result<Option<&str>, RpcError> {
-        match self.arguments.as_slice() {
-            [] => Ok(None),
-            [one] => Ok(Some(one)),
-            more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
-        }
+        self.has_arguments().then(|| self.one(name)).transpose()
+    }
+
+    /// As [`Self::at_most_one`], for an argument that is a path.
+    pub(super) fn at_most_one_path(&self, name: &str) -> Result<Option<&LinkName>, RpcError> {
+        self.has_arguments().then(|| self.one_path(name)).transpose()
     }
 
     /// The one argument as a content path; a name (`/ipns/...`) is resolved.
     pub(super) async fn path(&self, node: &Node, name: &str) -> Result<ContentPath, RpcError> {
-        Ok(node.content_path(self.one(name)?).await?)
+        Ok(node.content_path(self.one_path(name)?).await?)
     }
 
     /// The arguments, of which there must be at least one, as content paths; names are resolved.
     pub(super) async fn paths(&self, node: &Node, name: &str) -> Result<Vec<ContentPath>, RpcError> {
-        let texts = self.required(name)?;
-        let mut paths = Vec::with_capacity(texts.len());
-        for text in texts {
-            paths.push(node.content_path(text).await?);
+        let arguments = self.required_paths(name)?;
+        let mut paths = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            paths.push(node.content_path(argument).await?);
         }
         Ok(paths)
     }
@@ -157,6 +177,19 @@ impl Args {
         };
         self.text(name).map(parse).transpose()
     }
+}
+
+/// Returns the one argument of `arguments`; `name` is what the message calls it.
+fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
+    match arguments {
+        [one] => Ok(one),
+        more => Err(RpcError::Request(format!("{} arguments given, one {name:?} expected", more.len()))),
+    }
+}
+
+/// Returns a value of a query as bytes, where [`form_urlencoded`] would replace those that are not UTF-8.
+fn unescaped(value: &str) -> LinkName {
+    percent_decode_str(&value.replace('+', " ")).collect::<Vec<_>>().into()
 }
 
 /// Writes content IDs in the base that `cid-base` asks for.

@@ -1,7 +1,7 @@
 //! Permissions and times of files, as Kubo and its clients write them: modes are Go's `fs.FileMode`.
 
-use http::HeaderMap;
 use http::header::CONTENT_DISPOSITION;
+use http::{HeaderMap, HeaderValue};
 use ipfrs_node::{Attributes, ListedKind, Mtime};
 use serde::Serialize;
 
@@ -34,10 +34,11 @@ pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
 /// What a part says of itself, behind a question mark in its name: `name="file?mode=0644&mtime=1&mtime-nsecs=2"`. What
 /// cannot be read counts as absent, as in Kubo.
 pub(super) fn of_part(headers: &HeaderMap) -> Attributes {
-    let disposition = headers.get(CONTENT_DISPOSITION).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+    let disposition = headers.get(CONTENT_DISPOSITION).map(HeaderValue::as_bytes);
     let name = disposition.and_then(|disposition| parameter(disposition, "name=")).unwrap_or_default();
+    let query = name.splitn(2, |byte| *byte == b'?').nth(1).unwrap_or_default();
     let (mut mode, mut seconds, mut nanos) = (None, None, 0);
-    for (name, value) in form_urlencoded::parse(name.split_once('?').unwrap_or_default().1.as_bytes()) {
+    for (name, value) in form_urlencoded::parse(query) {
         match &*name {
             "mode" => mode = u32::from_str_radix(&value, 8).ok().and_then(unix_mode),
             "mtime" => seconds = value.parse().ok(),

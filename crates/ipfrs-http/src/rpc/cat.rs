@@ -17,7 +17,7 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> Answer {
     let is_part = offset.is_some() || limit.is_some();
     let (mut skip, mut left) = (offset.unwrap_or(0), limit.unwrap_or(u64::MAX));
     let (mut parts, mut length) = (Vec::new(), 0);
-    for path in args.required("ipfs-path")? {
+    for path in args.required_paths("ipfs-path")? {
         let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
         let file = match &object.kind {
             ObjectKind::File(file) => file.clone(),

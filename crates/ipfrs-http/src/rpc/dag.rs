@@ -152,10 +152,10 @@ async fn cars(import: &mut DagImport, body: Body, boundary: String) -> Result<()
     let mut parts = Parts::new(body, boundary);
     let mut is_empty = true;
     while let Some(part) = parts.next_file().await? {
-        let name = part.file_name()?;
-        import.car(part).await.map_err(|error| match name.as_str() {
-            "" => error,
-            name => Error::new(error.kind(), format!("{name}: {error}")).with_source(error),
+        let name = part.file_name();
+        import.car(part).await.map_err(|error| match name.is_empty() {
+            true => error,
+            false => Error::new(error.kind(), format!("{name}: {error}")).with_source(error),
         })?;
         is_empty = false;
     }

@@ -26,12 +26,12 @@ struct FileStat {
 /// `files/stat?arg=/ipfs/cid[/path]`: kind, size, links and attributes, of which `Blocks` are the links of the root block.
 /// Unlike Kubo, which calls symlinks files, it says which is which.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
-    let text = args.one("path")?;
-    if !["/ipfs/", "/ipns/", "ipfs://", "ipns://"].iter().any(|prefix| text.starts_with(prefix)) {
-        let why = format!("{text:?} would be a path of mutable files, which this version does not have");
+    let path = args.one_path("path")?;
+    if !["/ipfs/", "/ipns/", "ipfs://", "ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix.as_bytes())) {
+        let why = format!("{path:?} would be a path of mutable files, which this version does not have");
         return Err(Error::unsupported(format!("{why}: give /ipfs/CID or /ipns/NAME, and the path below it")).into());
     }
-    let object = state.node.resolve(state.node.content_path(text).await?).await?.whole()?;
+    let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
     let info = state.node.object_info(&object).await?;
     Ok(output::object(FileStat {
         hash: args.render.cid(&object.cid)?,

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, ObjectKind, Span, saved_name};
+use ipfrs_node::{ContentPath, LinkName, ObjectKind, Span, saved_name};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::args::Args;
@@ -29,7 +29,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     let path = args.path(&state.node, "ipfs-path").await?;
     let is_archive = args.is_set("archive");
     let level = compression(&args)?;
-    let name = name(args.one("ipfs-path")?, &path);
+    let name = name(args.one_path("ipfs-path")?, &path);
     let object = state.node.resolve(path).await?.whole()?;
     if let ObjectKind::File(file) = &object.kind {
         limits::check_size(&state, file.size(), Remedy::Rpc)?;
@@ -57,12 +57,13 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
     })
 }
 
-/// The name under which what `text` leads to is archived: where that is a name, the last part of it, as the path that it is
-/// resolved to tells less.
-fn name(text: &str, path: &ContentPath) -> String {
-    let is_name = text.starts_with("/ipns/") || text.starts_with("ipns://");
-    let last = text.rsplit('/').find(|segment| !segment.is_empty());
-    last.filter(|_| is_name).map_or_else(|| saved_name(path), str::to_owned)
+/// Returns the name under which the target of `asked` is archived: where that is an IPNS name, the last part of it, as
+/// the resolved path tells less.
+fn name(asked: &LinkName, path: &ContentPath) -> LinkName {
+    let asked = asked.as_bytes();
+    let is_name = asked.starts_with(b"/ipns/") || asked.starts_with(b"ipns://");
+    let last = asked.rsplit(|byte| *byte == b'/').find(|segment| !segment.is_empty());
+    last.filter(|_| is_name).map_or_else(|| saved_name(path), LinkName::from)
 }
 
 /// The level that is asked for, where anything is to be compressed.

@@ -27,7 +27,8 @@ struct LsObject {
     links: Vec<Link>,
 }
 
-/// `Type` is the number of the UnixFS `DataType`: 1 directory, 2 file, 4 symlink, 0 not known.
+/// `Type` is the number of the UnixFS `DataType`: 1 directory, 2 file, 4 symlink, 0 not known. A name or target that is
+/// not UTF-8 has replacement characters, and the bytes of it are beside it in base64.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Link {
@@ -37,6 +38,10 @@ struct Link {
     #[serde(rename = "Type")]
     kind: u8,
     target: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_bytes: Option<String>,
     /// Go's `fs.FileMode`, where permissions were kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<u32>,
@@ -50,7 +55,7 @@ struct Link {
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let resolve = args.bool("resolve-type").unwrap_or(true) || args.bool("size").unwrap_or(true);
     let streamed = args.is_set("stream");
-    let paths = args.required("ipfs-path")?;
+    let paths = args.required_paths("ipfs-path")?;
     let mut listings = Vec::with_capacity(paths.len());
     for path in paths {
         let object = state.node.resolve(state.node.content_path(path).await?).await?.whole()?;
@@ -63,7 +68,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
                 true => entry,
                 false => Listed { size: 0, ..entry },
             });
-        listings.push((path.clone(), entries.boxed()));
+        listings.push((path.to_string_lossy().into_owned(), entries.boxed()));
     }
     let (takes_trailers, render) = (args.takes_trailers, args.render);
     if streamed {
@@ -77,12 +82,13 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     }
     let mut objects = Vec::with_capacity(listings.len());
     for (path, entries) in listings {
-        let mut links: Vec<Link> = entries.take(MAX_LINKS + 1).map(|entry| link(render, entry?)).try_collect().await?;
-        if links.len() > MAX_LINKS {
+        let mut entries: Vec<Listed> = entries.take(MAX_LINKS + 1).try_collect().await?;
+        if entries.len() > MAX_LINKS {
             return Err(Error::too_large(format!("{path} has more than {MAX_LINKS} entries: use stream=true")).into());
         }
         // Shards are in the order of hashes. What has no name keeps its order.
-        links.sort_by(|a, b| a.name.cmp(&b.name));
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let links = entries.into_iter().map(|entry| link(render, entry)).collect::<Result<_>>()?;
         objects.push(LsObject { hash: path, links });
     }
     Ok(output::object(Objects { objects }))
@@ -98,5 +104,16 @@ fn link(render: Render, entry: Listed) -> Result<Link> {
         ListedKind::Unknown => 0,
     };
     let hash = render.cid(&entry.cid)?;
-    Ok(Link { name: entry.name, hash, size: entry.size, kind, target: entry.target, mode, mod_time })
+    let (name, target) = (&entry.name, &entry.target);
+    Ok(Link {
+        name: name.to_string_lossy().into_owned(),
+        hash,
+        size: entry.size,
+        kind,
+        target: target.to_string_lossy().into_owned(),
+        name_bytes: output::name_bytes(name),
+        target_bytes: output::name_bytes(target),
+        mode,
+        mod_time,
+    })
 }

@@ -9,11 +9,11 @@ use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use http::HeaderMap;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::Node;
-use percent_encoding::percent_decode_str;
+use ipfrs_node::{LinkName, Node};
+use percent_encoding::percent_decode;
 
 use super::{declared_bytes, has_body};
 use crate::body::{broken_body, whole};
@@ -102,7 +102,7 @@ impl Parts {
     pub(super) async fn next_file(&mut self) -> Result<Option<Part>> {
         let part = self.next().await?;
         if let Some(part) = part.as_ref().filter(|part| part.kind() == PartKind::Directory) {
-            let name = part.file_name()?;
+            let name = part.file_name();
             return Err(Error::invalid(format!("{name:?} is a directory, a file is expected: send the files in it")));
         }
         Ok(part)
@@ -125,11 +125,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The file name, unescaped; empty where there is none.
-    ///
-    /// # Errors
-    /// A name that is not UTF-8: it could not be found again under its name.
-    pub(super) fn file_name(&self) -> Result<String> {
+    /// Returns the file name, unescaped; empty where there is none. It need not be UTF-8.
+    pub(super) fn file_name(&self) -> LinkName {
         file_name(self.field.headers())
     }
 
@@ -250,41 +247,40 @@ impl Stream for Feed {
 
 /// The `filename` of a part, whatever its disposition is called. Clients escape it as a query component; one that does
 /// not (curl) is taken as it is where it cannot be an escaped name.
-fn file_name(headers: &HeaderMap) -> Result<String> {
-    let Some(disposition) = headers.get(CONTENT_DISPOSITION) else { return Ok(String::new()) };
-    let not_utf8 = |name: &str| Error::invalid(format!("the file name {name:?} is not UTF-8: rename the file"));
-    let disposition = std::str::from_utf8(disposition.as_bytes())
-        .map_err(|_| not_utf8(&String::from_utf8_lossy(disposition.as_bytes())))?;
-    let raw = parameter(disposition, "filename=").unwrap_or_default();
-    if !is_escaped(&raw) {
-        return Ok(raw);
+fn file_name(headers: &HeaderMap) -> LinkName {
+    let disposition = headers.get(CONTENT_DISPOSITION).map(HeaderValue::as_bytes);
+    let mut name = disposition.and_then(|disposition| parameter(disposition, "filename=")).unwrap_or_default();
+    if is_escaped(&name) {
+        name.iter_mut().filter(|byte| **byte == b'+').for_each(|byte| *byte = b' ');
+        name = percent_decode(&name).collect();
     }
-    let name = percent_decode_str(&raw.replace('+', " ")).decode_utf8().map(Into::into);
-    name.map_err(|_| not_utf8(&raw))
+    name.into()
 }
 
 /// Every `%` begins an escape.
-fn is_escaped(name: &str) -> bool {
-    name.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|b| b.is_ascii_hexdigit()))
+fn is_escaped(name: &[u8]) -> bool {
+    let is_escape = |rest: &[u8]| rest.get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    name.split(|byte| *byte == b'%').skip(1).all(is_escape)
 }
 
 /// The value of `key`, which ends with an equals sign: `key"..."` with backslash escapes, or `key` and a token.
-pub(super) fn parameter(disposition: &str, key: &str) -> Option<String> {
-    let at = disposition
-        .to_ascii_lowercase()
-        .match_indices(key)
-        .map(|(at, _)| at)
-        .find(|at| matches!(disposition[..*at].chars().next_back(), Some(';' | ' ' | '\t')))?;
-    let value = &disposition[at + key.len()..];
-    let Some(quoted) = value.strip_prefix('"') else {
-        return Some(value.split(';').next().unwrap_or_default().trim().to_owned());
+pub(super) fn parameter(disposition: &[u8], key: &str) -> Option<Vec<u8>> {
+    let is_key = |at: &usize| {
+        let stands_alone = matches!(disposition[at - 1], b';' | b' ' | b'\t');
+        stands_alone
+            && disposition[*at..].get(..key.len()).is_some_and(|text| text.eq_ignore_ascii_case(key.as_bytes()))
     };
-    let (mut name, mut characters) = (String::new(), quoted.chars());
-    while let Some(c) = characters.next() {
-        match c {
-            '"' => break,
-            '\\' => name.extend(characters.next()),
-            other => name.push(other),
+    let at = (1..disposition.len()).find(is_key)?;
+    let value = &disposition[at + key.len()..];
+    let Some(quoted) = value.strip_prefix(b"\"") else {
+        return Some(value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_owned());
+    };
+    let (mut name, mut bytes) = (Vec::new(), quoted.iter());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => break,
+            b'\\' => name.extend(bytes.next()),
+            other => name.push(*other),
         }
     }
     Some(name)
@@ -293,11 +289,10 @@ pub(super) fn parameter(disposition: &str, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
-    fn name_of(disposition: &str) -> String {
-        let value = HeaderValue::from_bytes(disposition.as_bytes()).unwrap();
-        file_name(&HeaderMap::from_iter([(CONTENT_DISPOSITION, value)])).unwrap()
+    fn name_of(disposition: impl AsRef<[u8]>) -> LinkName {
+        let value = HeaderValue::from_bytes(disposition.as_ref()).unwrap();
+        file_name(&HeaderMap::from_iter([(CONTENT_DISPOSITION, value)]))
     }
 
     #[test]
@@ -310,9 +305,9 @@ mod tests {
         assert_eq!(name_of(r#"form-data; filename="100%.txt""#), "100%.txt");
         assert_eq!(name_of("form-data; filename=\"tést\""), "tést");
         assert_eq!(name_of(r#"form-data; name="file""#), "");
+        assert_eq!(name_of("filename=\"first\""), "");
         for not_utf8 in [&br#"form-data; filename="a%FF""#[..], b"form-data; filename=\"a\xff\""] {
-            let value = HeaderValue::from_bytes(not_utf8).unwrap();
-            assert!(file_name(&HeaderMap::from_iter([(CONTENT_DISPOSITION, value)])).is_err());
+            assert_eq!(name_of(not_utf8), LinkName::from(b"a\xff"));
         }
     }
 
@@ -330,7 +325,7 @@ mod tests {
         });
         let mut parts = Parts::new(Body::from_stream(pieces), "b".into());
         let part = parts.next().await.unwrap().unwrap();
-        assert_eq!(part.file_name().unwrap(), "a");
+        assert_eq!(part.file_name(), "a");
         assert_eq!(part.whole(100, "the file", "send less").await.unwrap(), b"content");
         assert!(parts.next().await.unwrap().is_none());
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{Answers, MAX_RECORD_BYTES, Name, NameRoot, Node, PublishOptions, Record};
+use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, PublishOptions, Record};
 use serde::Serialize;
 
 use super::args::Args;
@@ -27,7 +27,7 @@ struct Entry {
 /// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`. The record is kept here, and nowhere
 /// else: `allow-offline` is what always holds.
 pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer {
-    let path = args.one("ipfs-path")?;
+    let path = args.one_path("ipfs-path")?;
     let options = PublishOptions {
         // An empty one is no identity: a script whose variable is not set must not publish its name.
         key: args.given("key").unwrap_or("self").to_owned(),
@@ -38,14 +38,27 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer
         has_v1: args.bool("v1compat").unwrap_or(true),
     };
     let published = state.node.publish_name(path, &options).await?;
-    Ok(output::object(Entry { name: published.name.to_string(), value: published.value }))
+    Ok(output::object(Entry {
+        name: published.name.to_string(),
+        value: published.value.to_string_lossy().into_owned(),
+    }))
 }
 
 /// A path, as `name/resolve` and `resolve` answer.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct ResolvedPath {
-    pub(super) path: String,
+    path: String,
+    /// In base64, where it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+}
+
+impl ResolvedPath {
+    pub(super) fn new(path: impl Into<LinkName>) -> Self {
+        let path = path.into();
+        Self { path: path.to_string_lossy().into_owned(), path_bytes: output::name_bytes(&path) }
+    }
 }
 
 /// `name/resolve[?arg=name][&recursive=][&stream=][&nocache=]`: where a name leads; the node's own without one. With `nocache`
@@ -53,21 +66,23 @@ pub(super) struct ResolvedPath {
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer {
     args.duration("dht-timeout")?;
     let own = state.node.identity().name().to_string();
-    let text = args.at_most_one("name")?.unwrap_or(&own);
-    let name = match text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) {
+    let own = LinkName::from(own);
+    let text = args.at_most_one_path("name")?.unwrap_or(&own);
+    let path = text.as_bytes();
+    let name = match path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) {
         Some(name) => name,
-        None if text.starts_with('/') || text.starts_with("ipfs://") => {
+        None if path.starts_with(b"/") || path.starts_with(b"ipfs://") => {
             return Err(Error::invalid(format!("{text:?} is not an IPNS name: resolve takes any path")).into());
         }
-        None => text,
+        None => path,
     };
     let answers = if args.is_set("nocache") { Answers::New } else { Answers::Kept };
     let path = if args.bool("recursive").unwrap_or(true) {
-        state.node.content_path_as(&format!("/ipns/{name}"), answers).await?.to_string()
+        state.node.content_path_as([b"/ipns/", name].concat(), answers).await?.to_bytes()
     } else {
         one_step(&state.node, name, answers).await?
     };
-    let resolved = ResolvedPath { path };
+    let resolved = ResolvedPath::new(path);
     if args.is_set("stream") {
         return Ok(output::objects(stream::iter([output::line(&resolved)]), args.takes_trailers));
     }
@@ -75,10 +90,15 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
 }
 
 /// Where a name leads by itself, with what stands behind it.
-pub(super) async fn one_step(node: &Node, name: &str, answers: Answers) -> Result<String> {
-    let (name, below) = name.split_once('/').unwrap_or((name, ""));
-    let target = node.resolve_name_once(&NameRoot::parse(name)?, answers).await?;
-    Ok(if below.is_empty() { target } else { format!("{target}/{below}") })
+pub(super) async fn one_step(node: &Node, path: &[u8], answers: Answers) -> Result<Vec<u8>> {
+    let mut parts = path.splitn(2, |byte| *byte == b'/');
+    let name = LinkName::from(parts.next().unwrap_or_default());
+    let mut target = node.resolve_name_once(&NameRoot::parse(&name.to_string_lossy())?, answers).await?;
+    if let Some(below) = parts.next().filter(|below| !below.is_empty()) {
+        target.push(b'/');
+        target.extend_from_slice(below);
+    }
+    Ok(target)
 }
 
 /// `name/get?arg=name`: the record of a name, as it is.

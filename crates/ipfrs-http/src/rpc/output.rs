@@ -6,7 +6,8 @@ use futures::stream;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_TYPE, TRAILER};
 use http::{HeaderName, HeaderValue};
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Base, Cid, Error, Result};
+use ipfrs_node::LinkName;
 use serde::Serialize;
 
 use super::args::Render;
@@ -29,6 +30,12 @@ impl CidLink {
     pub(super) fn new(cid: &Cid, render: Render) -> Result<Self> {
         Ok(Self { cid: render.cid(cid)? })
     }
+}
+
+/// Returns the bytes of a name in base64, where the name is not UTF-8: JSON has no form for it, so the text beside it
+/// has replacement characters, as in Kubo.
+pub(super) fn name_bytes(name: &LinkName) -> Option<String> {
+    name.to_str().is_none().then(|| Base::Base64Pad.encode(name))
 }
 
 /// One JSON object, on a line.

@@ -14,10 +14,13 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Answer
     let text = args.one("name")?;
     args.duration("dht-timeout")?;
     let is_recursive = args.bool("recursive").unwrap_or(true);
-    if !is_recursive && let Some(name) = text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) {
-        return Ok(output::object(ResolvedPath { path: one_step(&state.node, name, Answers::Kept).await? }));
+    let path = args.one_path("name")?.as_bytes();
+    if !is_recursive && let Some(name) = path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) {
+        let path = one_step(&state.node, name, Answers::Kept).await?;
+        return Ok(output::object(ResolvedPath::new(path)));
     }
-    let found = state.node.resolve_dag(state.node.content_path(text).await?).await?;
+    let found = state.node.resolve_dag(args.path(&state.node, "name").await?).await?;
     let below: String = found.remainder.iter().map(|segment| format!("/{segment}")).collect();
-    Ok(output::object(ResolvedPath { path: format!("/ipfs/{}{below}", args.render.or_like(text).cid(&found.cid)?) }))
+    let path = format!("/ipfs/{}{below}", args.render.or_like(text).cid(&found.cid)?);
+    Ok(output::object(ResolvedPath::new(path)))
 }

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use futures::StreamExt;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::Room;
+use ipfrs_node::{LinkName, Room};
 
 use super::commands::Stdin;
 use super::declared_bytes;
@@ -22,8 +22,8 @@ const UNCOUNTED_BYTES: usize = 64 * 1024;
 /// Longest argument: that of a path of 4,096 bytes with its content ID, percent-encoded in part.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// Appends the arguments in the body of `request` to those of its query, and returns the memory that is set aside for
-/// them. A body that is no multipart body has none.
+/// Returns the arguments in the body of `request`, and the memory that is set aside for them. A body that is no
+/// multipart body has none. Lines are bytes: paths need not be UTF-8.
 ///
 /// # Errors
 /// For a body that is over a limit or malformed, and for more arguments than `stdin` takes.
@@ -31,13 +31,13 @@ pub(super) async fn read(
     state: &AppState,
     stdin: Stdin,
     request: &mut Request,
-    arguments: &mut Vec<String>,
-) -> Result<Option<Room>, RpcError> {
+) -> Result<(Vec<LinkName>, Option<Room>), RpcError> {
     if stdin == Stdin::No {
-        return Ok(None);
+        return Ok((Vec::new(), None));
     }
-    let Some(boundary) = multipart::boundary(request.headers())? else { return Ok(None) };
-    let room = state.node.room(declared_bytes(request).min(MAX_BYTES)).await?;
+    let Some(boundary) = multipart::boundary(request.headers())? else { return Ok((Vec::new(), None)) };
+    // Each line is kept as bytes and as text.
+    let room = state.node.room(2 * declared_bytes(request).min(MAX_BYTES)).await?;
     let body = std::mem::take(request.body_mut());
     let mut lines = Lines { most: state.api.max_arguments, ..Lines::default() };
     lines.read(body, boundary).await?;
@@ -45,14 +45,17 @@ pub(super) async fn read(
     let mut read = lines.into_arguments()?;
     if stdin == Stdin::One {
         // Kubo looks at the first line only. Blank lines say nothing; others must not be dropped unnoticed.
-        while read.pop_if(|line| line.trim().is_empty()).is_some() {}
+        while read.pop_if(|line| is_blank(line)).is_some() {}
     }
-    if let Some(blank) = read.iter().position(|line| line.trim().is_empty()) {
+    if let Some(blank) = read.iter().position(is_blank) {
         let line = blank + 1;
         return Err(RpcError::Request(format!("line {line} of the arguments in the body is blank: leave it out")));
     }
-    arguments.append(&mut read);
-    Ok(Some(room).filter(|_| bytes > UNCOUNTED_BYTES))
+    Ok((read, Some(room).filter(|_| bytes > UNCOUNTED_BYTES)))
+}
+
+fn is_blank(line: &LinkName) -> bool {
+    line.to_str().is_some_and(|text| text.trim().is_empty())
 }
 
 /// The lines of a body, as they are read.
@@ -60,7 +63,7 @@ pub(super) async fn read(
 struct Lines {
     /// Most lines.
     most: usize,
-    complete: Vec<String>,
+    complete: Vec<LinkName>,
     /// The line that is being read.
     line: Vec<u8>,
     bytes: usize,
@@ -116,14 +119,12 @@ impl Lines {
         }
         let mut line = std::mem::take(&mut self.line);
         line.pop_if(|byte| *byte == b'\r');
-        let number = self.complete.len() + 1;
-        let no_text = |_| RpcError::Request(format!("line {number} of the arguments in the body is not UTF-8"));
-        self.complete.push(String::from_utf8(line).map_err(no_text)?);
+        self.complete.push(line.into());
         Ok(())
     }
 
     /// Returns the lines, the last of which need not have an end.
-    fn into_arguments(mut self) -> Result<Vec<String>, RpcError> {
+    fn into_arguments(mut self) -> Result<Vec<LinkName>, RpcError> {
         if !self.line.is_empty() {
             self.end_line()?;
         }
@@ -137,12 +138,13 @@ mod tests {
 
     #[test]
     fn lines_are_the_same_however_they_are_cut() {
-        let text = b"a\r\n\nb c\n\xc3\xa9";
+        let text = b"a\r\n\nb c\n\xc3\xa9\n\xff";
         for cut in 0..=text.len() {
-            let mut lines = Lines { most: 4, ..Lines::default() };
+            let mut lines = Lines { most: 5, ..Lines::default() };
             lines.push(&text[..cut]).unwrap();
             lines.push(&text[cut..]).unwrap();
-            assert_eq!(lines.into_arguments().unwrap(), ["a", "", "b c", "é"], "cut at {cut}");
+            let expected = [&b"a"[..], b"", b"b c", b"\xc3\xa9", b"\xff"].map(LinkName::from);
+            assert_eq!(lines.into_arguments().unwrap(), expected, "cut at {cut}");
         }
     }
 
@@ -153,6 +155,5 @@ mod tests {
         lines.push(b"\ny\n").unwrap();
         assert!(lines.push(b"\n").is_err(), "a third line");
         assert!(lines.push(&[b'x'; MAX_LINE_BYTES + 1]).is_err());
-        assert!(Lines { most: 1, ..Lines::default() }.push(b"\xff\n").is_err());
     }
 }

@@ -73,7 +73,7 @@ impl Failure {
 
 async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Response, Failure> {
     let query = Query::read(parts.uri.query().unwrap_or_default())?;
-    let name = path.segments().last().cloned();
+    let name = path.segments().last().map(|name| name.to_string_lossy().into_owned());
     let object = state.node.resolve(path).await?.whole()?;
     let etag = format!("\"{}\"", object.facts.cid);
     let name = query.filename.clone().or(name).unwrap_or_else(|| object.facts.cid.clone());

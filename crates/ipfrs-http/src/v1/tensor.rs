@@ -3,6 +3,7 @@
 mod report;
 mod request;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::extract::{Extension, OriginalUri, Request, State};
@@ -13,7 +14,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, NameRoot, Node, ObjectKind, TensorFile, TensorFormat};
+use ipfrs_node::{ContentPath, LinkName, NameRoot, Node, ObjectKind, TensorFile, TensorFormat};
 use percent_encoding::percent_decode_str;
 
 use super::refusal::Refusal;
@@ -119,11 +120,10 @@ async fn locate(node: &Node, raw: &str) -> Result<Location> {
         let path = path::parse(raw.strip_prefix("ipfs/").unwrap_or(raw))?;
         return Ok(Location { path, ttl: None });
     };
-    let text = percent_decode_str(rest).decode_utf8();
-    let text = text.map_err(|_| Error::invalid(format!("invalid path {raw:?}: it is not UTF-8")))?;
-    let mut segments = text.split('/').filter(|segment| !segment.is_empty());
-    let name = NameRoot::parse(segments.next().unwrap_or_default())?;
-    let below: Vec<String> = segments.map(str::to_owned).collect();
+    let path = Cow::from(percent_decode_str(rest));
+    let mut segments = path.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).map(LinkName::from);
+    let name = NameRoot::parse(&segments.next().unwrap_or_default().to_string_lossy())?;
+    let below: Vec<LinkName> = segments.collect();
     node.check_name(&name, &below)?;
     let resolved = node.resolve_name(&name).await?;
     let path = ContentPath::new(*resolved.path.root(), [resolved.path.segments(), &below].concat())?;
@@ -133,7 +133,7 @@ async fn locate(node: &Node, raw: &str) -> Result<Location> {
 /// The file with the tensors. Behind a file, `info` and `stats` are views of it, since nothing lies below files; in a
 /// directory they are names as any others.
 async fn find(node: &Node, path: ContentPath, asked: &mut Asked) -> Result<TensorFile> {
-    let view = path.segments().last().and_then(|last| View::named(last));
+    let view = path.segments().last().and_then(|last| View::named(last.to_str()?));
     let Some((view, parent)) = view.zip(path.parent()) else { return node.tensors(path).await };
     let object = node.resolve(parent).await?;
     if matches!(object.kind, ObjectKind::Directory(_)) {

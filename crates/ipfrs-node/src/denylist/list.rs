@@ -11,7 +11,7 @@ use ipfrs_core::{Error, Multihash, Result};
 
 use super::header::Header;
 use super::hints::Hints;
-use super::rule::{Root, Rule, Target};
+use super::rule::{Root, Rule, Target, without_slashes};
 use crate::fingerprint::Fingerprints;
 
 /// Longest header, in bytes: where no `---` comes before, there is none.
@@ -70,7 +70,7 @@ impl Verdict {
 struct Prefix {
     /// The root.
     key: u128,
-    text: Box<str>,
+    text: Box<[u8]>,
     verdict: Verdict,
 }
 
@@ -79,21 +79,21 @@ struct Prefix {
 pub(crate) struct Question<'a> {
     about: u128,
     root: u128,
-    path: &'a str,
+    path: &'a [u8],
     doubles: Vec<u128>,
 }
 
 impl<'a> Question<'a> {
     /// About a path below `root`; an empty one is the root itself.
-    pub(crate) fn new(fingerprints: &Fingerprints, root: &Root<'_>, path: &'a str, double: &DoubleHashes) -> Self {
-        let path = path.trim_matches('/');
-        let hashed = |function: HashFunction, text: String| {
-            let hash = function.digest(text.as_bytes()).ok()?;
+    pub(crate) fn new(fingerprints: &Fingerprints, root: &Root<'_>, path: &'a [u8], double: &DoubleHashes) -> Self {
+        let path = without_slashes(path);
+        let hashed = |function: HashFunction, text: Vec<u8>| {
+            let hash = function.digest(&text).ok()?;
             Some(about_hash(fingerprints, &hash))
         };
         let modern = double.functions.iter().filter_map(|function| hashed(*function, root.modern(path)));
         let legacy = double.has_legacy.then(|| hashed(HashFunction::Sha2_256, root.legacy(path))).flatten();
-        let of_root = about(fingerprints, root, "");
+        let of_root = about(fingerprints, root, b"");
         let about = if path.is_empty() { of_root } else { about(fingerprints, root, path) };
         Self { about, root: of_root, path, doubles: modern.chain(legacy).collect() }
     }
@@ -123,14 +123,13 @@ impl DoubleHashes {
 }
 
 /// What stands for a root with a path.
-fn about(fingerprints: &Fingerprints, root: &Root<'_>, path: &str) -> u128 {
-    let hashed = |kind: &[u8], hash: &Multihash| {
-        fingerprints.parts(&[kind, &hash.code().to_le_bytes(), hash.digest(), path.as_bytes()])
-    };
+fn about(fingerprints: &Fingerprints, root: &Root<'_>, path: &[u8]) -> u128 {
+    let hashed =
+        |kind: &[u8], hash: &Multihash| fingerprints.parts(&[kind, &hash.code().to_le_bytes(), hash.digest(), path]);
     match root {
         Root::Content(cid) => hashed(b"ipfs", cid.hash()),
         Root::Key(cid) => hashed(b"ipns", cid.hash()),
-        Root::Domain(domain) => fingerprints.parts(&[b"domain", domain.as_bytes(), path.as_bytes()]),
+        Root::Domain(domain) => fingerprints.parts(&[b"domain", domain.as_bytes(), path]),
     }
 }
 
@@ -285,7 +284,7 @@ impl Reading<'_> {
         match rule.target {
             Target::Path { root, path } => self.entries.push((about(self.fingerprints, &root, &path), verdict)),
             Target::Prefix { root, prefix } => {
-                let key = about(self.fingerprints, &root, "");
+                let key = about(self.fingerprints, &root, b"");
                 self.list.prefixes.push(Prefix { key, text: prefix.into(), verdict });
             }
             Target::DoubleHash { hash, is_legacy } => {

@@ -34,7 +34,7 @@ pub(crate) use metrics::DenylistMetrics;
 pub(crate) use rule::Root;
 
 use crate::fingerprint::{ByItself, Fingerprints};
-use crate::{ContentPath, NameRoot, Node};
+use crate::{ContentPath, LinkName, NameRoot, Node};
 
 /// Blocks whose verdicts are kept where these cost a cryptographic hash each, some 4 MB.
 const MAX_VERDICTS: usize = 64 * 1024;
@@ -88,7 +88,7 @@ impl Rules {
     }
 
     /// The rule that decides, if any fits.
-    fn find(&self, fingerprints: &Fingerprints, root: &Root<'_>, path: &str) -> Option<Found> {
+    fn find(&self, fingerprints: &Fingerprints, root: &Root<'_>, path: &[u8]) -> Option<Found> {
         let question = Question::new(fingerprints, root, path, &self.double);
         let lists = self.lists.iter().enumerate().rev();
         lists.into_iter().find_map(|(list, named)| Some(Found { list, verdict: named.list.find(&question)? }))
@@ -96,7 +96,7 @@ impl Rules {
 
     /// The same for a block, from memory where it costs more than looking there.
     fn find_block(&self, fingerprints: &Fingerprints, cid: &Cid) -> Option<Found> {
-        let find = || self.find(fingerprints, &Root::Content(*cid), "");
+        let find = || self.find(fingerprints, &Root::Content(*cid), b"");
         let Some(verdicts) = &self.verdicts else { return find() };
         // Legacy double hashes are of a codec, too.
         let hash = cid.hash();
@@ -151,7 +151,7 @@ impl Denylists {
     }
 
     /// Refuses a path below a root that is blocked; what it leads to is another matter.
-    fn check_path(&self, root: &Root<'_>, path: &str, kind: Kind, what: &dyn fmt::Display) -> Result<()> {
+    fn check_path(&self, root: &Root<'_>, path: &[u8], kind: Kind, what: &dyn fmt::Display) -> Result<()> {
         let rules = self.rules();
         match rules.find(&self.0.fingerprints, root, path) {
             Some(found) if !found.verdict.is_allow() => Err(self.refuse(&rules, found, kind, what)),
@@ -217,7 +217,7 @@ impl Node {
         let Some(denylists) = &self.inner.denylists else { return Ok(0) };
         let generation = denylists.generation();
         if !path.segments().is_empty() {
-            let below = path.segments().join("/");
+            let below = joined(path.segments());
             denylists.check_path(&Root::Content(*path.root()), &below, Kind::Path, path)?;
         }
         Ok(generation)
@@ -229,17 +229,23 @@ impl Node {
     /// # Errors
     /// As [`Self::resolve_name`](crate::Node::resolve_name) for a name that is blocked: [`ErrorKind::Gone`](ipfrs_core::ErrorKind) or
     /// [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind).
-    pub fn check_name(&self, name: &NameRoot, below: &[String]) -> Result<()> {
+    pub fn check_name(&self, name: &NameRoot, below: &[LinkName]) -> Result<()> {
         let Some(denylists) = &self.inner.denylists else { return Ok(()) };
         let root = match name {
             NameRoot::Key(key) => Root::Key(key.cid()),
             NameRoot::Domain(domain) => Root::Domain(domain.into()),
         };
-        denylists.check_path(&root, "", Kind::Name, &format_args!("/ipns/{name}"))?;
+        denylists.check_path(&root, b"", Kind::Name, &format_args!("/ipns/{name}"))?;
         if below.is_empty() {
             return Ok(());
         }
-        let below = below.join("/");
-        denylists.check_path(&root, &below, Kind::Name, &format_args!("/ipns/{name}/{below}"))
+        let below = joined(below);
+        let shown = LinkName::from(&*below);
+        denylists.check_path(&root, &below, Kind::Name, &format_args!("/ipns/{name}/{shown}"))
     }
+}
+
+/// Returns the names of a path with slashes between them.
+fn joined(segments: &[LinkName]) -> Vec<u8> {
+    segments.iter().map(LinkName::as_bytes).collect::<Vec<_>>().join(&b'/')
 }

@@ -26,9 +26,9 @@ pub(crate) struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A root, or a path below it. Empty is the root itself; no slash at either end.
-    Path { root: Root<'static>, path: String },
+    Path { root: Root<'static>, path: Vec<u8> },
     /// All paths below a root that begin with `prefix`. Where that is empty, the root as well.
-    Prefix { root: Root<'static>, prefix: String },
+    Prefix { root: Root<'static>, prefix: Vec<u8> },
     /// Whatever has this hash, as text; see [`Root::modern`] and [`Root::legacy`].
     DoubleHash { hash: Multihash, is_legacy: bool },
 }
@@ -53,23 +53,24 @@ impl Root<'_> {
         }
     }
 
-    /// The text whose hash is a double hash of today: the multihash in base58btc, or `/ipns/{domain}`, with the path.
-    pub(crate) fn modern(&self, path: &str) -> String {
+    /// Returns the bytes whose hash is a double hash of today: the multihash in base58btc, or `/ipns/{domain}`, with
+    /// the path.
+    pub(crate) fn modern(&self, path: &[u8]) -> Vec<u8> {
         let root = match self {
             Self::Content(cid) | Self::Key(cid) => Base::Base58Btc.encode(cid.hash().to_bytes()),
             Self::Domain(domain) => format!("/ipns/{domain}"),
         };
-        if path.is_empty() { root } else { format!("{root}/{path}") }
+        if path.is_empty() { root.into_bytes() } else { [root.as_bytes(), b"/", path].concat() }
     }
 
-    /// The text whose SHA2-256 is a double hash of the lists of old: the CIDv1 in base32, or the domain, a slash, and the
-    /// path.
-    pub(crate) fn legacy(&self, path: &str) -> String {
+    /// Returns the bytes whose SHA2-256 is a double hash of the lists of old: the CIDv1 in base32, or the domain, a
+    /// slash, and the path.
+    pub(crate) fn legacy(&self, path: &[u8]) -> Vec<u8> {
         let root = match self {
             Self::Content(cid) | Self::Key(cid) => Cid::new_v1(cid.codec(), *cid.hash()).to_string(),
             Self::Domain(domain) => domain.to_string(),
         };
-        format!("{root}/{path}")
+        [root.as_bytes(), b"/", path].concat()
     }
 }
 
@@ -131,19 +132,28 @@ fn below(root: Root<'static>, path: &str) -> Result<Target> {
     // Before decoding: an asterisk that is encoded stands for itself.
     let prefix = path.strip_suffix('*');
     let path = decode(prefix.unwrap_or(path))?;
-    let path = path.trim_matches('/').to_owned();
+    let path = without_slashes(&path).to_owned();
     Ok(match prefix {
         Some(_) => Target::Prefix { root, prefix: path },
         None => Target::Path { root, path },
     })
 }
 
-fn decode(path: &str) -> Result<Cow<'_, str>> {
+/// Returns a path without the slashes at its ends.
+pub(crate) fn without_slashes(mut path: &[u8]) -> &[u8] {
+    while let [b'/', rest @ ..] | [rest @ .., b'/'] = path {
+        path = rest;
+    }
+    path
+}
+
+/// Percent-decodes a path. As in URLs, it need not be text.
+fn decode(path: &str) -> Result<Cow<'_, [u8]>> {
     let is_whole = |escape: &str| escape.len() >= 2 && escape.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
     if !path.split('%').skip(1).all(is_whole) {
         return Err(Error::invalid("a % in its path is not followed by two hexadecimal digits: write %25 for itself"));
     }
-    percent_decode_str(path).decode_utf8().map_err(|e| Error::invalid(format!("its path is not UTF-8: {e}")))
+    Ok(percent_decode_str(path).into())
 }
 
 /// A multihash in base58btc, as the specification has it, or in a multibase; or the 64 digits of the lists of old. No text

@@ -24,7 +24,8 @@ pub use publish::{PublishOptions, PublishedName};
 pub(crate) use record::Names;
 use target::{Target, TargetRoot};
 
-use crate::{ContentPath, Node};
+use crate::path::segments;
+use crate::{ContentPath, LinkName, Node};
 
 /// Most names that one name may lead through, as in boxo (`namesys.DefaultDepthLimit`).
 const MAX_STEPS: usize = 32;
@@ -96,13 +97,13 @@ impl Node {
         })
     }
 
-    /// Where one name leads by itself, be it to another name: a path as text.
+    /// Returns the path that one name leads to by itself, which may be below another name.
     ///
     /// # Errors
     /// As [`Self::resolve_name`].
-    pub async fn resolve_name_once(&self, name: &NameRoot, answers: Answers) -> Result<String> {
+    pub async fn resolve_name_once(&self, name: &NameRoot, answers: Answers) -> Result<Vec<u8>> {
         self.check_name(name, &[])?;
-        Ok(self.name_step(name, answers).await?.0.to_string())
+        Ok(self.name_step(name, answers).await?.0.to_bytes())
     }
 
     /// The content path that `text` stands for: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or
@@ -110,23 +111,25 @@ impl Node {
     ///
     /// # Errors
     /// As [`ContentPath::parse`], [`NameRoot::parse`] and [`Self::resolve_name`].
-    pub async fn content_path(&self, text: &str) -> Result<ContentPath> {
-        self.content_path_as(text, Answers::Kept).await
+    pub async fn content_path(&self, path: impl AsRef<[u8]>) -> Result<ContentPath> {
+        self.content_path_as(path, Answers::Kept).await
     }
 
     /// As [`Self::content_path`], with what `answers` of DNS may be used.
     ///
     /// # Errors
     /// As [`Self::content_path`].
-    pub async fn content_path_as(&self, text: &str, answers: Answers) -> Result<ContentPath> {
-        let Some(rest) = text.strip_prefix("/ipns/").or_else(|| text.strip_prefix("ipns://")) else {
-            return ContentPath::parse(text);
+    pub async fn content_path_as(&self, path: impl AsRef<[u8]>, answers: Answers) -> Result<ContentPath> {
+        let path = path.as_ref();
+        let Some(rest) = path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) else {
+            return ContentPath::parse(path);
         };
-        let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
-        let name = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {text:?}: no name")))?;
-        let name = NameRoot::parse(name)
-            .map_err(|e| Error::new(e.kind(), format!("invalid path {text:?}: {}", e.message())))?;
-        let below: Vec<_> = segments.map(str::to_owned).collect();
+        let shown = || LinkName::from(path);
+        let mut segments = segments(rest);
+        let name = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {:?}: no name", shown())))?;
+        let name = NameRoot::parse(&LinkName::from(name).to_string_lossy())
+            .map_err(|e| Error::new(e.kind(), format!("invalid path {:?}: {}", shown(), e.message())))?;
+        let below: Vec<LinkName> = segments.map(LinkName::from).collect();
         self.check_name(&name, &below)?;
         let resolved = self.resolve_name_as(&name, answers).await?.path;
         let below = resolved.segments().iter().cloned().chain(below);
@@ -176,7 +179,7 @@ impl Node {
             NameRoot::Domain(domain) => {
                 let link = self.inner.dnslink.lookup(domain, answers).await?;
                 let link = link.ok_or_else(|| unresolvable(format!("the domain {domain} has no DNSLink")))?;
-                (Target::parse(&link.target), link.ttl)
+                (Target::parse(link.target.as_bytes()), link.ttl)
             }
         };
         let target = target.map_err(|e| unresolvable(format!("/ipns/{name} leads nowhere: {}", e.message())))?;

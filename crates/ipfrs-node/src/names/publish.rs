@@ -8,7 +8,7 @@ use tokio::task::spawn_blocking;
 
 use super::NameRoot;
 use super::target::{Target, TargetRoot};
-use crate::Node;
+use crate::{LinkName, Node};
 
 /// How to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct PublishedName {
     /// The name.
     pub name: Name,
     /// Where it leads now: a content path.
-    pub value: String,
+    pub value: LinkName,
 }
 
 impl Node {
@@ -54,10 +54,10 @@ impl Node {
     /// [`ErrorKind::InvalidInput`] for what is no path, and for a lifetime, TTL or sequence out of its range;
     /// [`ErrorKind::NotFound`] for a key that is not here, and for a path that leads to nothing here, unless that need not be;
     /// [`ErrorKind::Forbidden`] when the repo is read-only.
-    pub async fn publish_name(&self, path: &str, options: &PublishOptions) -> Result<PublishedName> {
+    pub async fn publish_name(&self, path: impl AsRef<[u8]>, options: &PublishOptions) -> Result<PublishedName> {
         self.check_writable()?;
-        let target = target(path)?;
-        let value = target.to_string();
+        let target = target(path.as_ref())?;
+        let value = LinkName::from(target.to_bytes());
         let (lifetime, ttl) = self.times(options)?;
         let (_, key) = self.private_key(&options.key).await?;
         let name = Name::of(key.public());
@@ -99,18 +99,18 @@ impl Node {
 }
 
 /// Reads a content path in any of its forms.
-fn target(path: &str) -> Result<Target> {
+fn target(path: &[u8]) -> Result<Target> {
     let schemes = [("ipfs://", "/ipfs/"), ("ipns://", "/ipns/")];
-    let uri = schemes.iter().find_map(|(scheme, root)| Some(format!("{root}{}", path.strip_prefix(scheme)?)));
+    let uri = schemes.iter().find_map(|(scheme, root)| Some((root, path.strip_prefix(scheme.as_bytes())?)));
     match uri {
-        Some(path) => Target::parse(&path),
-        None if path.starts_with('/') => Target::parse(path),
-        None => Target::parse(&format!("/ipfs/{path}")),
+        Some((root, rest)) => Target::parse(&[root.as_bytes(), rest].concat()),
+        None if path.starts_with(b"/") => Target::parse(path),
+        None => Target::parse(&[b"/ipfs/", path].concat()),
     }
 }
 
 /// The sequence of the next record.
-fn sequence(last: Option<&Record>, asked: Option<u64>, value: &str, validity: SystemTime) -> Result<u64> {
+fn sequence(last: Option<&Record>, asked: Option<u64>, value: &LinkName, validity: SystemTime) -> Result<u64> {
     let least = match last {
         None if asked.is_none() => return Ok(0),
         None => 1,
@@ -135,13 +135,13 @@ fn sequence(last: Option<&Record>, asked: Option<u64>, value: &str, validity: Sy
 /// Makes a record. RSA takes milliseconds.
 pub(super) async fn sign(
     key: PrivateKey,
-    value: String,
+    value: LinkName,
     sequence: u64,
     validity: SystemTime,
     ttl: Duration,
     has_v1: bool,
 ) -> Result<Record> {
     let create = if has_v1 { Record::create } else { Record::create_v2_only };
-    let signing = spawn_blocking(move || create(&key, &value, sequence, validity, ttl));
+    let signing = spawn_blocking(move || create(&key, value, sequence, validity, ttl));
     signing.await.map_err(|e| Error::internal("signing a record failed").with_source(e))?
 }

@@ -1,11 +1,10 @@
 //! What a record or a DNSLink says: a content path, or a path below another name.
 
-use std::fmt;
-
 use ipfrs_core::{Cid, Error, Result, cid_from_bytes};
 
 use super::NameRoot;
-use crate::ContentPath;
+use crate::path::{segments, with_segments};
+use crate::{ContentPath, LinkName};
 
 /// A record that leads nowhere has an empty value; boxo reads it as this path, the empty file.
 const NOWHERE: &str = "/ipfs/bafkqaaa";
@@ -14,7 +13,7 @@ const NOWHERE: &str = "/ipfs/bafkqaaa";
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) root: TargetRoot,
-    pub(super) segments: Vec<String>,
+    pub(super) segments: Vec<LinkName>,
 }
 
 #[derive(Debug, Clone)]
@@ -25,31 +24,30 @@ pub(super) enum TargetRoot {
 
 impl Target {
     /// Reads a path that begins with `/ipfs/`, `/ipld/` or `/ipns/`.
-    pub(super) fn parse(text: &str) -> Result<Self> {
-        if let Some(rest) = text.strip_prefix("/ipns/") {
-            let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
-            let name = NameRoot::parse(segments.next().unwrap_or_default())
-                .map_err(|e| Error::invalid(format!("invalid path {text:?}: {}", e.message())))?;
-            return Ok(Self { root: TargetRoot::Name(name), segments: segments.map(str::to_owned).collect() });
+    pub(super) fn parse(path: &[u8]) -> Result<Self> {
+        let shown = || LinkName::from(path);
+        if let Some(rest) = path.strip_prefix(b"/ipns/") {
+            let mut segments = segments(rest);
+            let name = LinkName::from(segments.next().unwrap_or_default());
+            let name = NameRoot::parse(&name.to_string_lossy())
+                .map_err(|e| Error::invalid(format!("invalid path {:?}: {}", shown(), e.message())))?;
+            return Ok(Self { root: TargetRoot::Name(name), segments: segments.map(LinkName::from).collect() });
         }
-        if !text.starts_with('/') {
+        if !path.starts_with(b"/") {
             return Err(Error::invalid(format!(
-                "{text:?} is no content path: it begins with neither /ipfs/ nor /ipns/"
+                "{:?} is no content path: it begins with neither /ipfs/ nor /ipns/",
+                shown()
             )));
         }
-        let path = ContentPath::parse(text)?;
+        let path = ContentPath::parse(path)?;
         Ok(Self { root: TargetRoot::Content(*path.root()), segments: path.segments().to_vec() })
     }
 
-    /// Reads the value of a record: a path as text, or a binary CID, as some have it.
+    /// Reads the value of a record: a path, or a binary CID, as some have it.
     pub(super) fn of_value(value: &[u8]) -> Result<Self> {
         match value {
-            [] => Self::parse(NOWHERE),
-            [b'/', ..] => {
-                let text = std::str::from_utf8(value)
-                    .map_err(|_| Error::invalid("the value of its record is no text in UTF-8"))?;
-                Self::parse(text)
-            }
+            [] => Self::parse(NOWHERE.as_bytes()),
+            [b'/', ..] => Self::parse(value),
             bytes => {
                 let root = cid_from_bytes(bytes)
                     .map_err(|_| Error::invalid("the value of its record is neither a content path nor a CID"))?;
@@ -57,14 +55,13 @@ impl Target {
             }
         }
     }
-}
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.root {
-            TargetRoot::Content(cid) => write!(f, "/ipfs/{cid}")?,
-            TargetRoot::Name(name) => write!(f, "/ipns/{name}")?,
-        }
-        self.segments.iter().try_for_each(|segment| write!(f, "/{segment}"))
+    /// Returns the path, as [`parse`](Self::parse) reads it.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let root = match &self.root {
+            TargetRoot::Content(cid) => format!("/ipfs/{cid}"),
+            TargetRoot::Name(name) => format!("/ipns/{name}"),
+        };
+        with_segments(root, &self.segments)
     }
 }

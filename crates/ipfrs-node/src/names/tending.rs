@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::Result;
 use ipfrs_ipns::Record;
 use tokio::time::sleep;
 
 use super::publish::sign;
-use crate::Node;
 use crate::keystore::NamedKey;
+use crate::{LinkName, Node};
 
 /// Longest time between two looks at the records, as in Kubo.
 const MAX_PERIOD: Duration = Duration::from_secs(4 * 3_600);
@@ -53,8 +53,7 @@ impl Node {
         let now = SystemTime::now();
         let ends_soon = |record: &Record| record.is_expired(now + lifetime / 2);
         let Some(record) = self.last_ipns_record(&key.id).await?.filter(ends_soon) else { return Ok(()) };
-        let value = String::from_utf8(record.value().to_vec())
-            .map_err(|_| Error::invalid("its value is no text: publish another one"))?;
+        let value = LinkName::from(record.value().as_ref());
         let (_, private) = self.private_key(&key.name).await?;
         let ttl = record.ttl().unwrap_or_else(|| self.inner.config.ipns.record_ttl());
         let has_v1 = record.signature_v1().is_some();

@@ -130,7 +130,7 @@ impl Thing {
     /// Reads everything and compares it.
     async fn check(&self, node: &Node, root: Cid) {
         for (number, file) in self.files.iter().enumerate() {
-            let path = if self.files.len() == 1 { path(root) } else { path(root).join(&number.to_string()) };
+            let path = if self.files.len() == 1 { path(root) } else { path(root).join(number.to_string()) };
             let object = node.resolve(path).await.unwrap();
             let ObjectKind::File(content) = &object.kind else { panic!("{root} is no file") };
             let span = Span::whole(content.size());

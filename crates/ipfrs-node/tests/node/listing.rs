@@ -24,7 +24,7 @@ async fn put(node: &Node, codec: u64, data: Bytes) -> Cid {
 
 /// A directory with `count` entries that all are `target`.
 async fn put_directory(node: &Node, count: usize, target: Cid) -> Cid {
-    let links: Vec<_> = (0..count).map(|i| PbLink { cid: target, name: format!("{i}"), tsize: 0 }).collect();
+    let links: Vec<_> = (0..count).map(|i| PbLink { cid: target, name: format!("{i}").into(), tsize: 0 }).collect();
     put(node, codec::DAG_PB, dag_pb::encode(&links, &[8, 1])).await
 }
 

@@ -108,7 +108,7 @@ pub struct ListDirectoryRequest {
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DirectoryEntry {
-    /// Its name.
+    /// Its name. Where that is not UTF-8, a form of it to show, with the other bytes escaped as `\xff`.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Its content ID.
@@ -120,6 +120,9 @@ pub struct DirectoryEntry {
     /// Bytes of a file; of directories and symlinks 0; what the link says of all below it where the type is not known.
     #[prost(uint64, tag = "4")]
     pub size: u64,
+    /// The bytes of the name, where that is not UTF-8; else empty.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub name_bytes: ::prost::bytes::Bytes,
 }
 /// What ListDirectory answers.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -111,7 +111,7 @@ def _target(path: str, dest: str) -> str:
 def _stage(target: str) -> str:
     """The name of a new directory beside the target."""
     parent, name = os.path.split(os.path.abspath(target))
-    return os.path.join(parent, f".{name[:64]}.partial-{secrets.token_hex(8)}")
+    return os.path.join(parent, f".{name[:48]}.partial-{secrets.token_hex(8)}")
 
 
 def _begin(directory: str, target: str, is_file: bool) -> str:

@@ -53,7 +53,7 @@ impl tree::Attributes {
 pub(super) async fn add(node: &Node, content: Pieces, options: &AddOptions) -> Result<Added> {
     let mut session = node.add(options.for_node()?).await?;
     // Without a directory to be in, a name is nowhere.
-    let name = if options.wrap_with_directory { options.name.as_str() } else { "" };
+    let name = if options.wrap_with_directory { options.name.as_bytes() } else { b"" };
     session.file(name, Attributes::default(), content, |_| {}).await?;
     root(session, None).await
 }

@@ -1,6 +1,7 @@
 //! Files and directories: their bytes, their entries, and what paths lead to.
 
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Base, Error, ErrorKind, Result};
+use ipfrs_node::LinkName;
 use serde::Deserialize;
 
 use super::failure;
@@ -8,8 +9,8 @@ use super::http::{Call, Http};
 use crate::backing::{Content, Entry, Stat};
 
 /// `length` bytes of a file from `offset`, as they come.
-pub(super) async fn read(http: &Http, path: &str, offset: u64, length: Option<u64>) -> Result<Content> {
-    let call = Call::question("cat").with("arg", path).with_some("offset", Some(offset).filter(|offset| *offset > 0));
+pub(super) async fn read(http: &Http, path: &LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
+    let call = Call::question("cat").with_path(path).with_some("offset", Some(offset).filter(|offset| *offset > 0));
     // An answer whose length is in its head has no place for the reason why it broke off.
     let answer = http.send(call.with_some("length", length).with_trailers()).await?;
     match answer.expected() {
@@ -38,25 +39,40 @@ struct Link {
     size: u64,
     #[serde(rename = "Type")]
     kind: u8,
+    /// The name in base64, where it is not UTF-8.
+    name_bytes: Option<String>,
+}
+
+impl Link {
+    /// Returns the name as it is.
+    fn exact_name(&self) -> Result<LinkName> {
+        let Some(bytes) = &self.name_bytes else { return Ok(self.name.as_str().into()) };
+        let decoded = Base::Base64Pad.decode(bytes);
+        decoded
+            .map(LinkName::from)
+            .map_err(|e| Error::corrupt(format!("the daemon's name {bytes:?} is no base64: {e}")))
+    }
 }
 
 /// The entries of a directory, in its order.
-pub(super) async fn list(http: &Http, path: &str) -> Result<Vec<Entry>> {
-    let call = Call::question("ls").with("arg", path).with("stream", true).with_trailers();
+pub(super) async fn list(http: &Http, path: &LinkName) -> Result<Vec<Entry>> {
+    let call = Call::question("ls").with_path(path).with("stream", true).with_trailers();
     let (mut answer, mut entries) = (http.send(call).await?, Vec::new());
     while let Some(Objects { objects }) = answer.entry().await? {
-        entries.extend(objects.into_iter().flat_map(|object| object.links).map(|link| Entry {
-            name: link.name,
-            cid: link.hash,
-            // The number of the UnixFS `DataType`.
-            kind: match link.kind {
-                1 => "directory",
-                2 => "file",
-                4 => "symlink",
-                _ => "node",
-            },
-            size: link.size,
-        }));
+        for link in objects.into_iter().flat_map(|object| object.links) {
+            entries.push(Entry {
+                name: link.exact_name()?,
+                cid: link.hash,
+                // The number of the UnixFS `DataType`.
+                kind: match link.kind {
+                    1 => "directory",
+                    2 => "file",
+                    4 => "symlink",
+                    _ => "node",
+                },
+                size: link.size,
+            });
+        }
     }
     // The parts of a file are listed as well, without names; there may be none.
     if entries.iter().all(|entry| entry.name.is_empty()) && matches!(stat(http, path).await?.kind, "file" | "symlink") {
@@ -78,8 +94,8 @@ struct FileStat {
     mtime_nsecs: Option<u32>,
 }
 
-pub(super) async fn stat(http: &Http, path: &str) -> Result<Stat> {
-    let stat = match http.send(Call::question("files/stat").with("arg", rooted(path))).await {
+pub(super) async fn stat(http: &Http, path: &LinkName) -> Result<Stat> {
+    let stat = match http.send(Call::question("files/stat").with_path(&rooted(path))).await {
         Ok(answer) => answer.document::<FileStat>().await?,
         Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::InvalidContent) => {
             return stat_of_node(http, path).await;
@@ -107,9 +123,9 @@ pub(super) async fn stat(http: &Http, path: &str) -> Result<Stat> {
 }
 
 /// The command takes no paths that begin with a CID.
-fn rooted(path: &str) -> String {
-    let is_rooted = path.starts_with('/') || path.starts_with("ipfs://") || path.starts_with("ipns://");
-    if is_rooted { path.to_owned() } else { format!("/ipfs/{path}") }
+fn rooted(path: &LinkName) -> LinkName {
+    let is_rooted = ["/", "ipfs://", "ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix.as_bytes()));
+    if is_rooted { path.clone() } else { [b"/ipfs/", path.as_bytes()].concat().into() }
 }
 
 /// Go's places for the set-user-ID, set-group-ID and sticky bits, beside those of Unix.
@@ -121,7 +137,7 @@ fn unix_mode(go: u32) -> u32 {
 }
 
 /// What is neither a file nor a directory is a block.
-async fn stat_of_node(http: &Http, path: &str) -> Result<Stat> {
+async fn stat_of_node(http: &Http, path: &LinkName) -> Result<Stat> {
     let cid = resolve(http, path).await?;
     let size = super::blocks::size(http, &cid).await?;
     Ok(Stat { cid, kind: "node", size, blocks: None, mode: None, mtime: None })
@@ -134,9 +150,8 @@ struct Resolved {
     rem_path: String,
 }
 
-pub(super) async fn resolve(http: &Http, path: &str) -> Result<String> {
-    let Resolved { cid, rem_path } =
-        http.send(Call::question("dag/resolve").with("arg", path)).await?.document().await?;
+pub(super) async fn resolve(http: &Http, path: &LinkName) -> Result<String> {
+    let Resolved { cid, rem_path } = http.send(Call::question("dag/resolve").with_path(path)).await?.document().await?;
     match rem_path.trim_start_matches('/') {
         "" => Ok(cid.cid),
         within => {

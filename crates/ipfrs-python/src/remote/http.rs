@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::LinkName;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use reqwest::{Body, Client, Method, RequestBuilder, Url, redirect};
 
@@ -80,6 +81,13 @@ impl Call {
     pub(super) fn with(mut self, name: &str, value: impl ToString) -> Self {
         let query = std::mem::take(&mut self.query);
         self.query = form_urlencoded::Serializer::new(query).append_pair(name, &value.to_string()).finish();
+        self
+    }
+
+    /// The same with a path as its argument, which need not be UTF-8.
+    pub(super) fn with_path(mut self, path: &LinkName) -> Self {
+        self.query.push_str(if self.query.is_empty() { "arg=" } else { "&arg=" });
+        self.query.extend(form_urlencoded::byte_serialize(path.as_bytes()));
         self
     }
 

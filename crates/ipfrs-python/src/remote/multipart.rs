@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 /// The texts between the contents of parts.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ impl Form {
 
     /// What stands before the content of a part, with the end of the part before it. `attributes` go behind the name of its
     /// field, as Kubo's clients write them.
-    pub(super) fn part(&mut self, path: &str, attributes: &str, media_type: &str) -> String {
+    pub(super) fn part(&mut self, path: &[u8], attributes: &str, media_type: &str) -> String {
         let before = if std::mem::replace(&mut self.has_parts, true) { "\r\n" } else { "" };
         // The whole path is escaped, its slashes too.
-        let path = utf8_percent_encode(path, NON_ALPHANUMERIC);
+        let path = percent_encode(path, NON_ALPHANUMERIC);
         format!(
             "{before}--{}\r\nContent-Disposition: form-data; name=\"file{attributes}\"; filename=\"{path}\"\r\n\
              Content-Type: {media_type}\r\n\r\n",

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use futures::{StreamExt, stream};
 use ipfrs_core::{Error, Result};
+use ipfrs_node::LinkName;
 use ipfrs_node::car::{CarLimits, CarReader};
 use serde::Deserialize;
 
@@ -22,14 +23,14 @@ struct Pins {
     pins: Vec<String>,
 }
 
-pub(super) async fn pin(http: &Http, path: &str, recursive: bool, name: Option<String>) -> Result<String> {
-    let call = Call::command("pin/add").with("arg", path).with("recursive", recursive).with_some("name", name);
+pub(super) async fn pin(http: &Http, path: &LinkName, recursive: bool, name: Option<String>) -> Result<String> {
+    let call = Call::command("pin/add").with_path(path).with("recursive", recursive).with_some("name", name);
     let pins = http.send(call).await?.document::<Pins>().await?.pins;
     pins.into_iter().next().ok_or_else(|| Error::corrupt(format!("{} does not say what it pinned", http.shown())))
 }
 
-pub(super) async fn unpin(http: &Http, path: &str, recursive: bool) -> Result<()> {
-    let call = Call::command("pin/rm").with("arg", path).with("recursive", recursive);
+pub(super) async fn unpin(http: &Http, path: &LinkName, recursive: bool) -> Result<()> {
+    let call = Call::command("pin/rm").with_path(path).with("recursive", recursive);
     http.send(call).await?.document::<Pins>().await.map(drop)
 }
 
@@ -54,8 +55,8 @@ pub(super) async fn pins(http: &Http) -> Result<Vec<PinEntry>> {
     Ok(pins)
 }
 
-pub(super) async fn export_car(http: &Http, path: &str) -> Result<Pieces> {
-    Ok(http.send(Call::question("dag/export").with("arg", path).with_trailers()).await?.pieces())
+pub(super) async fn export_car(http: &Http, path: &LinkName) -> Result<Pieces> {
+    Ok(http.send(Call::question("dag/export").with_path(path).with_trailers()).await?.pieces())
 }
 
 #[derive(Deserialize)]

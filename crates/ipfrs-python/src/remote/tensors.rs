@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use ipfrs_core::{Error, Result};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use ipfrs_node::LinkName;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde::Deserialize;
 
 use super::http::{Call, Http};
@@ -16,16 +17,17 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 ///
 /// # Errors
 /// For names that URLs do not have: they would lead to another route.
-fn route(path: &str) -> Result<Call> {
-    let (root, rest) = ["/ipns/", "ipns://"]
-        .iter()
-        .find_map(|prefix| Some(("ipns/", path.strip_prefix(prefix)?)))
-        .or_else(|| ["/ipfs/", "/ipld/", "ipfs://"].iter().find_map(|prefix| Some(("", path.strip_prefix(prefix)?))))
-        .unwrap_or(("", path));
-    if let Some(name) = rest.split('/').find(|name| matches!(*name, "." | "..")) {
-        return Err(Error::not_found(format!("no link named {name:?} in {path}")));
+fn route(path: &LinkName) -> Result<Call> {
+    let below = |prefixes: &[&str]| prefixes.iter().find_map(|prefix| path.as_bytes().strip_prefix(prefix.as_bytes()));
+    let (root, rest) = match below(&["/ipns/", "ipns://"]) {
+        Some(rest) => ("ipns/", rest),
+        None => ("", below(&["/ipfs/", "/ipld/", "ipfs://"]).unwrap_or(path.as_bytes())),
+    };
+    let names = || rest.split(|byte| *byte == b'/');
+    if let Some(name) = names().find(|name| matches!(*name, b"." | b"..")) {
+        return Err(Error::not_found(format!("no link named {:?} in {path}", LinkName::from(name))));
     }
-    let segments: Vec<_> = rest.split('/').map(|name| utf8_percent_encode(name, ESCAPED).to_string()).collect();
+    let segments: Vec<_> = names().map(|name| percent_encode(name, ESCAPED).to_string()).collect();
     Ok(Call::get(format!("/v1/tensor/{root}{}", segments.join("/"))))
 }
 
@@ -46,7 +48,7 @@ struct InfoOfOne {
     offset: u64,
 }
 
-pub(super) async fn list(http: &Http, path: &str) -> Result<TensorList> {
+pub(super) async fn list(http: &Http, path: &LinkName) -> Result<TensorList> {
     let info: Info = http.send(route(path)?.with("info", "")).await?.document().await?;
     let tensors = info.tensors.into_iter().map(|tensor| TensorEntry {
         name: tensor.name,
@@ -63,7 +65,7 @@ pub(super) async fn list(http: &Http, path: &str) -> Result<TensorList> {
     })
 }
 
-pub(super) async fn tensor(http: &Http, path: &str, name: &str, slice: &str) -> Result<TensorBytes> {
+pub(super) async fn tensor(http: &Http, path: &LinkName, name: &str, slice: &str) -> Result<TensorBytes> {
     let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let call = route(path)?.with_some("name", given(name)).with_some("slice", given(slice)).with("format", "raw");
     let answer = http.send(call).await?;
@@ -83,7 +85,7 @@ struct Stats {
     tensors: Vec<TensorStats>,
 }
 
-pub(super) async fn stats(http: &Http, path: &str, name: &str) -> Result<TensorStats> {
+pub(super) async fn stats(http: &Http, path: &LinkName, name: &str) -> Result<TensorStats> {
     // Without a name, the daemon would go through all the tensors of a file.
     if name.is_empty() && list(http, path).await?.tensors.len() != 1 {
         return Err(Error::invalid(format!("{path} has several tensors: say which, by name")));

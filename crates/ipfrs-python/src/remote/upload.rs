@@ -66,7 +66,7 @@ pub(super) async fn add(http: &Http, content: Pieces, options: &AddOptions) -> R
         return send(http, options, FILE, content).await;
     }
     let mut form = Form::new();
-    let (head, end) = (form.part(&options.name, "", FILE), form.end());
+    let (head, end) = (form.part(options.name.as_bytes(), "", FILE), form.end());
     let text = |text: String| stream::iter([Ok(Bytes::from(text))]);
     let body = text(head).chain(content).chain(text(end)).boxed();
     send(http, options, &form.content_type(), body).await
@@ -107,7 +107,8 @@ impl Walk {
                     self.form.part(&path, &text(attributes), "application/x-directory").into()
                 }
                 TreeEvent::Symlink { path, attributes, target } => {
-                    (self.form.part(&path, &text(attributes), "application/symlink") + &target).into()
+                    let head = self.form.part(&path, &text(attributes), "application/symlink");
+                    [head.as_bytes(), &target].concat().into()
                 }
                 TreeEvent::File { path, attributes } => self.form.part(&path, &text(attributes), FILE).into(),
                 TreeEvent::Piece(piece) => {

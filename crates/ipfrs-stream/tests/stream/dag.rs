@@ -26,7 +26,7 @@ fn unixfs(kind: u8, inline: &[u8], size: u64, children: &[(Cid, u64)]) -> Block 
         put(&mut data, 0x20, *size);
     }
     let links: Vec<_> =
-        children.iter().map(|(cid, size)| PbLink { cid: *cid, name: String::new(), tsize: *size }).collect();
+        children.iter().map(|(cid, size)| PbLink { cid: *cid, name: "".into(), tsize: *size }).collect();
     Block::hash(1, codec::DAG_PB, HashFunction::Sha2_256, dag_pb::encode(&links, &data)).unwrap()
 }
 

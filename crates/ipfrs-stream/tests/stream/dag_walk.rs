@@ -20,7 +20,7 @@ use crate::store::{CountingStore, memory};
 
 /// A dag-pb node of any hash function that links to `links`.
 fn pb(hash: HashFunction, links: &[Cid], data: &[u8]) -> Block {
-    let links: Vec<_> = links.iter().map(|cid| PbLink { cid: *cid, name: String::new(), tsize: 0 }).collect();
+    let links: Vec<_> = links.iter().map(|cid| PbLink { cid: *cid, name: "".into(), tsize: 0 }).collect();
     Block::hash(1, codec::DAG_PB, hash, dag_pb::encode(&links, data)).unwrap()
 }
 

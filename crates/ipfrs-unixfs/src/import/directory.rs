@@ -13,6 +13,7 @@ use super::options::{DirectorySize, ImportOptions, SHARDING_THRESHOLD_BYTES};
 use super::shard::ShardBuilder;
 use crate::dag_pb::{PbLink, encoded_data_len, encoded_link_len};
 use crate::data::{Attributes, Data, DataType};
+use crate::link_name::LinkName;
 use crate::murmur3;
 
 /// More entries than this at once are encoded and hashed on a thread that may take its time.
@@ -23,8 +24,8 @@ const BATCH_ENTRIES: usize = 4_096;
 /// What the entries of a directory are ordered by while it is built: the hash of their names that sharded directories use,
 /// then the names.
 #[must_use]
-pub fn entry_hash(name: &str) -> u64 {
-    murmur3::hash(name.as_bytes())
+pub fn entry_hash(name: impl AsRef<[u8]>) -> u64 {
+    murmur3::hash(name.as_ref())
 }
 
 /// A directory that takes its entries bit by bit; see [`Importer::begin_directory`].
@@ -39,7 +40,7 @@ pub struct DirectoryBuilder {
     /// Bytes of content in it.
     size: u64,
     /// Hash and name of the last entry.
-    last: Option<(u64, String)>,
+    last: Option<(u64, LinkName)>,
 }
 
 #[derive(Debug)]
@@ -64,7 +65,7 @@ impl DirectoryBuilder {
         Self { options, attributes, form, size: 0, last: None }
     }
 
-    fn push(&mut self, name: String, entry: &Entry, blocks: &mut Vec<Block>) -> Result<()> {
+    fn push(&mut self, name: LinkName, entry: &Entry, blocks: &mut Vec<Block>) -> Result<()> {
         check_name(&name)?;
         let hash = entry_hash(&name);
         self.check_order(hash, &name)?;
@@ -98,9 +99,9 @@ impl DirectoryBuilder {
         Ok(())
     }
 
-    fn check_order(&mut self, hash: u64, name: &str) -> Result<()> {
+    fn check_order(&mut self, hash: u64, name: &LinkName) -> Result<()> {
         if let Some((last_hash, last)) = &self.last {
-            match (*last_hash, last.as_str()).cmp(&(hash, name)) {
+            match (*last_hash, last).cmp(&(hash, name)) {
                 Ordering::Less => {}
                 Ordering::Equal => return Err(Error::invalid(format!("directory has two entries named {name:?}"))),
                 Ordering::Greater => {
@@ -110,7 +111,7 @@ impl DirectoryBuilder {
                 }
             }
         }
-        self.last = Some((hash, name.to_owned()));
+        self.last = Some((hash, name.clone()));
         Ok(())
     }
 
@@ -153,7 +154,7 @@ impl Importer {
     pub async fn extend_directory(
         &mut self,
         mut directory: DirectoryBuilder,
-        entries: Vec<(String, Entry)>,
+        entries: Vec<(LinkName, Entry)>,
     ) -> Result<DirectoryBuilder> {
         let is_large = entries.len() > INLINE_ENTRIES;
         let extend = move || {
@@ -186,7 +187,7 @@ impl Importer {
     ///
     /// # Errors
     /// As [`extend_directory`](Self::extend_directory), but for the order.
-    pub async fn directory(&mut self, mut entries: Vec<(String, Entry)>, attributes: Attributes) -> Result<Entry> {
+    pub async fn directory(&mut self, mut entries: Vec<(LinkName, Entry)>, attributes: Attributes) -> Result<Entry> {
         let mut directory = self.begin_directory(attributes)?;
         let is_large = entries.len() > INLINE_ENTRIES;
         let sort = move || {
@@ -218,11 +219,11 @@ fn basic_data(attributes: &Attributes) -> Data {
     Data { type_code: Some(DataType::Directory.code()), ..Data::default() }.with_attributes(attributes)
 }
 
-fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || name == "." || name == ".." {
+fn check_name(name: &LinkName) -> Result<()> {
+    if matches!(name.as_bytes(), b"" | b"." | b"..") {
         return Err(Error::invalid(format!("{name:?} cannot be the name of a directory entry")));
     }
-    if name.contains(['/', '\0']) {
+    if name.as_bytes().iter().any(|byte| matches!(byte, b'/' | 0)) {
         return Err(Error::invalid(format!("the name of directory entry {name:?} holds a slash or NUL")));
     }
     Ok(())

@@ -121,11 +121,12 @@ impl Importer {
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for a target that does not fit into a block; else as
     /// [`file`](Self::file).
-    pub async fn symlink(&mut self, target: &str, attributes: Attributes) -> Result<Entry> {
+    pub async fn symlink(&mut self, target: impl AsRef<[u8]>, attributes: Attributes) -> Result<Entry> {
+        let target = target.as_ref();
         self.check(&attributes)?;
         let data = Data {
             type_code: Some(DataType::Symlink.code()),
-            data: Some(Bytes::copy_from_slice(target.as_bytes())),
+            data: Some(Bytes::copy_from_slice(target)),
             ..Data::default()
         }
         .with_attributes(&Attributes { mode: None, ..attributes });

@@ -8,6 +8,7 @@ use super::options::{ImportOptions, Layout};
 use super::trickle::TrickleLayout;
 use crate::dag_pb::{self, PbLink};
 use crate::data::{Attributes, Data, DataType};
+use crate::link_name::LinkName;
 
 /// The root of a part of a file.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +122,7 @@ pub(crate) fn file_node(
         ..Data::default()
     };
     let links: Vec<_> =
-        parts.iter().map(|part| PbLink { cid: part.cid, name: String::new(), tsize: part.tsize }).collect();
+        parts.iter().map(|part| PbLink { cid: part.cid, name: LinkName::default(), tsize: part.tsize }).collect();
     let (block, tsize) = node_block(&links, &data.with_attributes(attributes), options)?;
     let part = Part { cid: *block.cid(), size, tsize };
     nodes.push(block);

@@ -8,6 +8,7 @@ use super::options::ImportOptions;
 use crate::dag_pb::PbLink;
 use crate::data::{Attributes, Data, DataType, MURMUR3_X64_64};
 use crate::hamt::prefix;
+use crate::link_name::LinkName;
 
 /// Builds the shards of a directory as its entries come, in ascending order of their hashes.
 ///
@@ -114,7 +115,8 @@ impl Shard {
         let from_end = (position / 8) as usize + 1;
         let byte = self.bitfield.len() - from_end;
         self.bitfield[byte] |= 1 << (position % 8);
-        self.links.push(PbLink { name: prefix(options.hamt_fanout, position) + &link.name, ..link });
+        let name = [prefix(options.hamt_fanout, position).as_bytes(), link.name.as_bytes()].concat().into();
+        self.links.push(PbLink { name, ..link });
     }
 
     /// Adds the block to `blocks`, and gives the link to it, without a name.
@@ -129,7 +131,7 @@ impl Shard {
         }
         .with_attributes(attributes);
         let (block, tsize) = node_block(&self.links, &data, options)?;
-        let link = PbLink { cid: *block.cid(), name: String::new(), tsize };
+        let link = PbLink { cid: *block.cid(), name: LinkName::default(), tsize };
         blocks.push(block);
         Ok(link)
     }
@@ -168,7 +170,7 @@ mod tests {
 
     fn link(hash: u64) -> PbLink {
         let cid = new_cid(1, codec::RAW, hash::sha2_256(&hash.to_be_bytes())).unwrap();
-        PbLink { cid, name: format!("{hash:x}"), tsize: hash % 1000 }
+        PbLink { cid, name: format!("{hash:x}").into(), tsize: hash % 1000 }
     }
 
     fn options(fanout: u32) -> ImportOptions {

@@ -4,15 +4,15 @@ use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, codec, hash, new_cid};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
-use ipfrs_unixfs::{Attributes, Mtime, Node, decode};
+use ipfrs_unixfs::{Attributes, LinkName, Mtime, Node, decode};
 use proptest::prelude::*;
 
 fn some_cid() -> Cid {
     new_cid(1, codec::RAW, hash::sha2_256(b"x")).unwrap()
 }
 
-fn link(name: &str) -> PbLink {
-    PbLink { cid: some_cid(), name: name.to_owned(), tsize: 1 }
+fn link(name: impl Into<LinkName>) -> PbLink {
+    PbLink { cid: some_cid(), name: name.into(), tsize: 1 }
 }
 
 fn block(codec: u64, data: impl Into<Bytes>) -> Block {
@@ -61,7 +61,7 @@ fn invalid_unixfs_is_refused_with_its_reason() {
     let overflow = [&[8, 2, 0x20][..], &huge, &[0x20], &huge].concat();
     let sharded =
         |bits: u8, hash_type: u8, fanout: &[u8]| [&[8, 5, 0x12, 1, bits, 0x28, hash_type, 0x30][..], fanout].concat();
-    let links = |names: &[&str]| names.iter().map(|name| link(name)).collect::<Vec<_>>();
+    let links = |names: &[&str]| names.iter().map(|name| link(*name)).collect::<Vec<_>>();
     for (links, message, reason) in [
         (links(&[]), vec![8, 9], "type 9 is not known"),
         (links(&[]), vec![0x12, 0], "no type"),
@@ -97,7 +97,6 @@ fn invalid_dag_pb_is_refused_with_its_reason() {
         (vec![0x12, 0], "no Hash"),
         (vec![0x12, 4, 0x18, 1, 0x12, 0], "field 2 after field 3"),
         (vec![0x12, 3, 0x0a, 1, 1], "CID"),
-        (vec![0x12, 3, 0x12, 1, 0xff], "UTF-8"),
     ] {
         let error = dag_pb::decode(&bytes.into()).unwrap_err();
         assert!(error.to_string().contains(reason), "{error} (expected {reason})");
@@ -139,7 +138,7 @@ proptest! {
         flipped: prop::sample::Index,
         with: u8,
     ) {
-        let links: Vec<_> = names.iter().map(|name| link(name)).collect();
+        let links: Vec<_> = names.into_iter().map(link).collect();
         let mut bytes = dag_pb::encode(&links, &message).to_vec();
         let _whatever = decode_block(&block(codec::DAG_PB, bytes.clone()));
         let at = flipped.index(bytes.len());
@@ -149,10 +148,10 @@ proptest! {
 
     #[test]
     fn nodes_read_back_as_they_were_written(
-        names in prop::collection::vec(".{0,20}", 0..10),
+        names in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..10),
         data in prop::collection::vec(any::<u8>(), 0..50),
     ) {
-        let links: Vec<_> = names.iter().map(|name| link(name)).collect();
+        let links: Vec<_> = names.into_iter().map(link).collect();
         let node = dag_pb::decode(&dag_pb::encode(&links, &data)).unwrap();
         prop_assert_eq!(node.links, links);
         prop_assert_eq!(node.data.unwrap(), data);

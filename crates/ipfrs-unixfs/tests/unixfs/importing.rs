@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ipfrs_core::{ErrorKind, limits};
 use ipfrs_unixfs::{
-    Attributes, Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, Mtime, Node, Overrides, Profile, Slot,
-    decode, entry_hash,
+    Attributes, Chunker, Entry, EntryKind, ImportOptions, Importer, Layout, LinkName, Mtime, Node, Overrides, Profile,
+    Slot, decode, entry_hash,
 };
 use proptest::prelude::*;
 
@@ -121,7 +121,7 @@ async fn directories_and_symlinks_keep_their_attributes() {
     let options = ImportOptions::new(None, overrides).unwrap();
     let mut importer = Importer::new(options, Arc::clone(&store) as _);
     let link = importer.symlink("a", kept).await.unwrap();
-    let entries = |count| (0..count).map(|i| (format!("{i}"), link.clone())).collect::<Vec<_>>();
+    let entries = |count| (0..count).map(|i| (format!("{i}").into(), link.clone())).collect::<Vec<_>>();
     let basic = importer.directory(entries(2), kept).await.unwrap();
     let sharded = importer.directory(entries(600), kept).await.unwrap();
     importer.flush().await.unwrap();
@@ -154,14 +154,14 @@ async fn directories_count_all_below_them_and_may_repeat_blocks() {
     let mut importer = Importer::new(ImportOptions::default(), Arc::clone(&store) as _);
     let file = import(&mut importer, &random_bytes(100), 100).await;
     let link = importer.symlink("a", Attributes::default()).await.unwrap();
-    let entries = vec![("b".to_owned(), link.clone()), ("a".to_owned(), file.clone()), ("c".to_owned(), file.clone())];
+    let entries = vec![("b".into(), link.clone()), ("a".into(), file.clone()), ("c".into(), file.clone())];
     let root = importer.directory(entries, Attributes::default()).await.unwrap();
     importer.flush().await.unwrap();
     assert_eq!((root.kind, root.size), (EntryKind::Directory, 201));
     let block = store.get(&root.cid).unwrap();
     assert_eq!(root.tsize, block.len() as u64 + 2 * file.tsize + link.tsize);
     let Node::Directory { entries, .. } = decode(&root.cid, &block).unwrap() else { panic!("not a directory") };
-    let names: Vec<_> = entries.iter().map(|entry| (entry.name.as_str(), entry.tsize)).collect();
+    let names: Vec<_> = entries.iter().map(|entry| (entry.name.to_str().unwrap(), entry.tsize)).collect();
     assert_eq!(names, [("a", file.tsize), ("b", link.tsize), ("c", file.tsize)]);
     let target = decode(&link.cid, &store.get(&link.cid).unwrap()).unwrap();
     assert_eq!(target, Node::Symlink { target: Bytes::from_static(b"a"), attributes: Attributes::default() });
@@ -172,7 +172,7 @@ async fn directories_refuse_names_that_no_path_can_have() {
     let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
     let file = import(&mut importer, &Bytes::new(), 1).await;
     for names in [&[""][..], &["."], &[".."], &["a/b"], &["a\0"], &["twice", "x", "twice"]] {
-        let entries = names.iter().map(|name| ((*name).to_owned(), file.clone())).collect();
+        let entries = names.iter().map(|name| (LinkName::from(*name), file.clone())).collect();
         let error = importer.directory(entries, Attributes::default()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{names:?}: {error}");
     }
@@ -182,7 +182,7 @@ async fn directories_refuse_names_that_no_path_can_have() {
 async fn a_directory_may_come_in_any_batches_but_only_in_the_order_of_hashes() {
     let mut importer = Importer::new(ImportOptions::default(), Arc::new(Memory::default()));
     let file = import(&mut importer, &Bytes::new(), 1).await;
-    let mut entries: Vec<_> = (0..7_000).map(|i| (format!("file {i}"), file.clone())).collect();
+    let mut entries: Vec<_> = (0..7_000).map(|i| (LinkName::from(format!("file {i}")), file.clone())).collect();
     let whole = importer.directory(entries.clone(), Attributes::default()).await.unwrap();
     entries.sort_by_key(|(name, _)| entry_hash(name));
     for batch in [1, 700, 7_000] {

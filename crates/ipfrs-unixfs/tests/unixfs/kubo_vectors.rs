@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, Layout, Mtime, Overrides, Profile, decode};
+use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, Layout, LinkName, Mtime, Overrides, Profile, decode};
 use serde::Deserialize;
 
 use crate::harness::{Memory, import, import_file, import_file_with, keystream};
@@ -84,14 +84,14 @@ async fn files_have_the_ids_that_kubo_gives() {
 /// The files of the `many-N` trees, which many vectors share.
 struct NumberedFiles {
     options: ImportOptions,
-    entries: Vec<(String, Entry)>,
+    entries: Vec<(LinkName, Entry)>,
 }
 
 impl NumberedFiles {
-    async fn grow(&mut self, importer: &mut Importer, count: usize) -> Vec<(String, Entry)> {
+    async fn grow(&mut self, importer: &mut Importer, count: usize) -> Vec<(LinkName, Entry)> {
         for i in self.entries.len()..count {
             let content = Bytes::from(i.to_string());
-            self.entries.push((format!("file-{i:08}.txt"), import(importer, &content, usize::MAX).await));
+            self.entries.push((format!("file-{i:08}.txt").into(), import(importer, &content, usize::MAX).await));
         }
         self.entries[..count].to_vec()
     }
@@ -119,7 +119,7 @@ async fn trees_have_the_ids_that_kubo_gives() {
             }
         };
         if vector.flags.iter().any(|flag| flag == "-w") {
-            root = importer.directory(vec![("d".to_owned(), root)], Attributes::default()).await.unwrap();
+            root = importer.directory(vec![("d".into(), root)], Attributes::default()).await.unwrap();
         }
         assert_eq!(root.cid.to_string(), vector.cid, "{} {} {:?}", vector.tree, vector.profile, vector.flags);
     }
@@ -127,17 +127,17 @@ async fn trees_have_the_ids_that_kubo_gives() {
 
 async fn small_tree(importer: &mut Importer, hidden: bool) -> Entry {
     let hello = import(importer, &Bytes::from_static(b"hello\n"), 2).await;
-    let b = importer.directory(vec![("hello.txt".to_owned(), hello)], Attributes::default()).await.unwrap();
-    let a = importer.directory(vec![("b".to_owned(), b)], Attributes::default()).await.unwrap();
+    let b = importer.directory(vec![("hello.txt".into(), hello)], Attributes::default()).await.unwrap();
+    let a = importer.directory(vec![("b".into(), b)], Attributes::default()).await.unwrap();
     let mut entries = vec![
-        ("z".to_owned(), import(importer, &Bytes::from_static(b"z"), 1).await),
-        ("link".to_owned(), importer.symlink("a/b/hello.txt", Attributes::default()).await.unwrap()),
-        ("ünï çödé".to_owned(), import(importer, &Bytes::from_static(b"u"), 1).await),
-        ("empty".to_owned(), importer.directory(Vec::new(), Attributes::default()).await.unwrap()),
-        ("a".to_owned(), a),
+        ("z".into(), import(importer, &Bytes::from_static(b"z"), 1).await),
+        ("link".into(), importer.symlink("a/b/hello.txt", Attributes::default()).await.unwrap()),
+        ("ünï çödé".into(), import(importer, &Bytes::from_static(b"u"), 1).await),
+        ("empty".into(), importer.directory(Vec::new(), Attributes::default()).await.unwrap()),
+        ("a".into(), a),
     ];
     if hidden {
-        entries.push((".hidden".to_owned(), import(importer, &Bytes::from_static(b"h"), 1).await));
+        entries.push((".hidden".into(), import(importer, &Bytes::from_static(b"h"), 1).await));
     }
     importer.directory(entries, Attributes::default()).await.unwrap()
 }
@@ -210,7 +210,7 @@ async fn directories_are_sharded_from_the_byte_on_that_kubo_shards_them() {
         let mut entries = HashMap::new();
         for i in 1..=case.files {
             let len = if i == case.files { case.last_name_len } else { case.name_len };
-            let name = letters.by_ref().take(len).collect::<String>();
+            let name = LinkName::from(letters.by_ref().take(len).collect::<String>());
             entries.insert(name, file.clone());
         }
         let root = importer.directory(entries.into_iter().collect(), Attributes::default()).await.unwrap();

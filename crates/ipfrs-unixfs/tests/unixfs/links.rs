@@ -27,7 +27,7 @@ pub(crate) fn cbor_link(cid: &Cid) -> Vec<u8> {
 #[test]
 fn links_come_in_the_order_of_the_block_and_repeat() {
     let (a, b) = (cid(codec::RAW, b"a"), cid(codec::DAG_PB, b"b"));
-    let pb = [b, a, b].map(|cid| PbLink { cid, name: "n".to_owned(), tsize: 1 });
+    let pb = [b, a, b].map(|cid| PbLink { cid, name: "n".into(), tsize: 1 });
     assert_eq!(links_of(codec::DAG_PB, dag_pb::encode(&pb, &[8, 1])).unwrap(), [b, a, b]);
     // {"x": [b, {"y": a}], "z": b, "n": [null, 1.5, -1, h'00', 1000, true]}
     let cbor = [
@@ -88,7 +88,7 @@ fn malformed_blocks_are_named_with_what_is_wrong() {
 #[test]
 fn links_of_any_number_and_depth_are_read() {
     let small = new_cid(1, codec::RAW, hash::HashFunction::Identity.digest(b"").unwrap()).unwrap();
-    let link = PbLink { cid: small, name: String::new(), tsize: 0 };
+    let link = PbLink { cid: small, name: "".into(), tsize: 0 };
     let cbor = |count: usize| {
         let head = [&[0x9a][..], &(count as u32).to_be_bytes()].concat();
         [head, cbor_link(&small).repeat(count)].concat()

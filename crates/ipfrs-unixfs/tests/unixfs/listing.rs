@@ -35,7 +35,7 @@ impl Counting {
             (0..FANOUT / 8).rev().map(|byte| (0..8).fold(0, |bits, i| bits | u8::from(byte * 8 + i < used) << i)),
         );
         data.extend([0x28, 0x22, 0x30, 0x80, 8]);
-        let link = |position| PbLink { cid: *target, name: format!("{position:03X}{suffix}"), tsize: 0 };
+        let link = |position| PbLink { cid: *target, name: format!("{position:03X}{suffix}").into(), tsize: 0 };
         let links: Vec<_> = (0..used).map(link).collect();
         let block = Block::hash(1, codec::DAG_PB, HashFunction::Sha2_256, dag_pb::encode(&links, &data)).unwrap();
         let cid = *block.cid();
@@ -124,7 +124,7 @@ async fn pages_of_any_size_are_the_listing_and_read_only_what_leads_to_their_pla
     let leaf = source.add_shard(5, &some_file(), "file");
     let below = source.add_shard(3, &leaf, "");
     let sharded = source.add_shard(2, &below, "");
-    let link = |name: u8| PbLink { cid: some_file(), name: name.to_string(), tsize: 0 };
+    let link = |name: u8| PbLink { cid: some_file(), name: name.to_string().into(), tsize: 0 };
     let links: Vec<_> = (0..30).map(link).collect();
     let basic = Block::hash(1, codec::DAG_PB, HashFunction::Sha2_256, dag_pb::encode(&links, &[8, 1])).unwrap();
     let basic_cid = *basic.cid();

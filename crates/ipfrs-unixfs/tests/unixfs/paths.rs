@@ -9,14 +9,15 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, ErrorKind, codec, limits, parse_cid};
 use ipfrs_unixfs::dag_pb::{self, PbLink};
 use ipfrs_unixfs::{
-    Attributes, Entry, EntryKind, ImportOptions, Importer, Node, Overrides, Slot, entries, leads_nowhere, resolve,
+    Attributes, Entry, EntryKind, ImportOptions, Importer, LinkName, Node, Overrides, Slot, entries, leads_nowhere,
+    resolve,
 };
 
 use crate::harness::{Memory, import};
 use crate::links::cbor_link;
 
-fn segments(path: &str) -> Vec<String> {
-    path.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect()
+fn segments(path: &str) -> Vec<LinkName> {
+    path.split('/').filter(|segment| !segment.is_empty()).map(LinkName::from).collect()
 }
 
 fn store_block(store: &Memory, codec: u64, data: Bytes) -> Cid {
@@ -34,10 +35,10 @@ async fn sharded_tree(count: usize) -> (Arc<Memory>, Entry, Entry) {
     let mut importer = Importer::new(options, Arc::clone(&store) as _);
     let mut files = Vec::new();
     for i in 0..count {
-        files.push((format!("{i}.txt"), import(&mut importer, &Bytes::from(i.to_string()), 1).await));
+        files.push((format!("{i}.txt").into(), import(&mut importer, &Bytes::from(i.to_string()), 1).await));
     }
     let docs = importer.directory(files, Attributes::default()).await.unwrap();
-    let root = importer.directory(vec![("docs".to_owned(), docs.clone())], Attributes::default()).await.unwrap();
+    let root = importer.directory(vec![("docs".into(), docs.clone())], Attributes::default()).await.unwrap();
     importer.flush().await.unwrap();
     (store, root, docs)
 }
@@ -78,7 +79,7 @@ async fn what_is_not_there_is_named() {
 #[tokio::test]
 async fn paths_longer_than_the_limit_are_refused() {
     let (store, root, _) = sharded_tree(1).await;
-    let path = vec!["docs".to_owned(); limits::MAX_PATH_SEGMENTS + 1];
+    let path = vec![LinkName::from("docs"); limits::MAX_PATH_SEGMENTS + 1];
     let error = resolve(store.as_ref(), &root.cid, &path).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge);
 }
@@ -94,7 +95,7 @@ async fn blocks_of_codecs_without_paths_end_a_path_but_do_not_carry_on() {
     ] {
         let other = store_block(&store, codec, bytes.clone());
         let link = Entry { cid: other, tsize: 1, size: 0, kind: EntryKind::File };
-        let root = importer.directory(vec![("data".to_owned(), link)], Attributes::default()).await.unwrap();
+        let root = importer.directory(vec![("data".into(), link)], Attributes::default()).await.unwrap();
         importer.flush().await.unwrap();
         let found = resolve(store.as_ref(), &root.cid, &segments("data")).await.unwrap();
         assert_eq!((found.cid, found.data, found.node), (other, bytes, None));
@@ -118,7 +119,7 @@ async fn paths_lead_through_dag_cbor_and_dag_json_to_unixfs_and_back() {
         let inner = store_block(&store, codec, document.into());
         for (codec, document) in documents(&inner) {
             let outer = store_block(&store, codec, document.into());
-            let plain = PbLink { cid: outer, name: "down".to_owned(), tsize: 0 };
+            let plain = PbLink { cid: outer, name: "down".into(), tsize: 0 };
             let top = store_block(&store, codec::DAG_PB, dag_pb::encode(&[plain], b"not UnixFS"));
             let found = resolve(store.as_ref(), &top, &segments("down/a/1/b/a/1/b/docs/7.txt")).await.unwrap();
             assert!(matches!(&found.node, Some(Node::File(file)) if file.inline == b"7"[..]));
@@ -136,11 +137,14 @@ async fn a_path_that_ends_within_a_block_leaves_a_remainder() {
         for (path, remainder) in [("", ""), ("a", "a"), ("a/1", "a/1"), ("n/m", "n/m"), ("a/0", "a/0")] {
             let found = resolve(store.as_ref(), &cid, &segments(path)).await.unwrap();
             assert_eq!((found.cid, found.data.as_ref(), found.node), (cid, &document[..], None));
-            assert_eq!((found.roots, found.remainder), (vec![cid], segments(remainder)));
+            assert_eq!((found.roots, found.remainder.join("/")), (vec![cid], remainder.to_owned()));
         }
         let outer = documents(&cid).map(|(codec, document)| store_block(&store, codec, document.into()));
         let found = resolve(store.as_ref(), &outer[0], &segments("a/1/b/n/m")).await.unwrap();
-        assert_eq!((found.cid, found.roots, found.remainder), (cid, vec![outer[0], cid], segments("n/m")));
+        assert_eq!(
+            (found.cid, found.roots, found.remainder),
+            (cid, vec![outer[0], cid], vec!["n".to_owned(), "m".to_owned()])
+        );
     }
 }
 
@@ -177,7 +181,7 @@ async fn shards_deeper_than_any_name_leads_are_refused() {
     let bottomless = [8, 5, 0x12, 1, 0xff, 0x28, 0x22, 0x30, 8];
     let mut cid = store_block(&store, codec::RAW, Bytes::new());
     for _ in 0..30 {
-        let link = |position| PbLink { cid, name: format!("{position}"), tsize: 0 };
+        let link = |position| PbLink { cid, name: format!("{position}").into(), tsize: 0 };
         let links: Vec<_> = (0..8).map(link).collect();
         cid = store_block(&store, codec::DAG_PB, dag_pb::encode(&links, &bottomless));
     }
@@ -198,9 +202,10 @@ async fn identity_blocks_need_no_source() {
 #[tokio::test]
 async fn listings_have_every_entry_once_without_its_prefix() {
     let (store, root, docs) = sharded_tree(1000).await;
-    for (cid, expected) in
-        [(root.cid, BTreeSet::from(["docs".to_owned()])), (docs.cid, (0..1000).map(|i| format!("{i}.txt")).collect())]
-    {
+    for (cid, expected) in [
+        (root.cid, BTreeSet::from(["docs".into()])),
+        (docs.cid, (0..1000).map(|i| format!("{i}.txt").into()).collect()),
+    ] {
         let node = resolve(store.as_ref(), &cid, &[]).await.unwrap().node.unwrap();
         let listed: Vec<_> = entries(Arc::clone(&store) as _, node).try_collect().await.unwrap();
         assert_eq!(listed.len(), expected.len());
@@ -225,4 +230,54 @@ async fn files_have_no_entries() {
     let file = resolve(store.as_ref(), &docs.cid, &segments("0.txt")).await.unwrap().node.unwrap();
     let listed = entries(Arc::clone(&store) as _, file).try_collect::<Vec<_>>().await;
     assert_eq!(listed.unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+/// Names that a disk may have, beside one that is text.
+const NAMES: [&[u8]; 6] = [b"\xff.txt", b"caf\xe9", b"caf\xc3\xa9", b"\xfe\xff\x01", b"a\nb", b"plain.txt"];
+
+#[tokio::test]
+async fn names_that_are_no_text_resolve_in_basic_and_sharded_directories() {
+    for max_directory_links in [None, Some(1)] {
+        let store = Arc::new(Memory::default());
+        let overrides = Overrides { max_directory_links, hamt_fanout: Some(8), ..Overrides::default() };
+        let mut importer = Importer::new(ImportOptions::new(None, overrides).unwrap(), Arc::clone(&store) as _);
+        let mut files = Vec::new();
+        for name in NAMES {
+            files.push((LinkName::from(name), import(&mut importer, &Bytes::copy_from_slice(name), 1).await));
+        }
+        let inner = importer.directory(files, Attributes::default()).await.unwrap();
+        let root = vec![(LinkName::from(NAMES[0]), inner)];
+        let root = importer.directory(root, Attributes::default()).await.unwrap();
+        importer.flush().await.unwrap();
+        for name in NAMES {
+            let path = [NAMES[0].into(), name.into()];
+            let found = resolve(store.as_ref(), &root.cid, &path).await.unwrap();
+            assert!(matches!(found.node, Some(Node::File(file)) if file.inline == name), "{path:?}");
+        }
+        let path = [NAMES[0].into(), LinkName::from(b"\xfe.txt")];
+        let error = resolve(store.as_ref(), &root.cid, &path).await.unwrap_err();
+        assert!(leads_nowhere(&error) && error.message().contains(r#"no link named "\xfe.txt""#), "{error}");
+        let inner = resolve(store.as_ref(), &root.cid, &path[..1]).await.unwrap().node.unwrap();
+        assert_eq!(matches!(inner, Node::HamtShard(_)), max_directory_links.is_some());
+        let listed: Vec<_> = entries(Arc::clone(&store) as _, inner).try_collect().await.unwrap();
+        let listed: BTreeSet<_> = listed.into_iter().map(|entry| entry.name).collect();
+        assert_eq!(listed, NAMES.map(LinkName::from).into());
+    }
+}
+
+#[tokio::test]
+async fn keys_that_are_no_text_lead_nowhere_in_cbor_and_json() {
+    let (store, tree, _) = sharded_tree(1).await;
+    for (codec, document) in documents(&tree.cid) {
+        let cid = store_block(&store, codec, document.into());
+        for path in [vec![&b"\xff"[..]], vec![b"n", b"\xff", b"m"], vec![b"a", b"\xff"]] {
+            let path: Vec<_> = path.into_iter().map(LinkName::from).collect();
+            let error = resolve(store.as_ref(), &cid, &path).await.unwrap_err();
+            assert!(leads_nowhere(&error) && error.message().contains(r#"no link named "\xff""#), "{error}");
+        }
+        // A link before it is followed.
+        let path = [b"a".as_slice(), b"1", b"b", b"\xff"].map(LinkName::from);
+        let error = resolve(store.as_ref(), &cid, &path).await.unwrap_err();
+        assert!(leads_nowhere(&error) && error.message().contains(&tree.cid.to_string()), "{error}");
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
+use ipfrs_core::Cid;
 use ipfrs_proto::file::v1::add_file_request::Part;
 use ipfrs_proto::file::v1::file_service_client::FileServiceClient;
 use ipfrs_proto::file::v1::{
@@ -371,7 +372,7 @@ async fn malformed_unixfs_is_a_failed_precondition_of_each_method() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
     let data = Data { kind: FILE, filesize: Some(5), ..Data::default() };
-    let path = dag.node([], &data).to_string();
+    let path = dag.node(std::iter::empty::<(&str, Cid)>(), &data).to_string();
     dag.import(&gateway).await;
     let mut client = file_client(&gateway);
     let info = client.get_file_info(GetFileInfoRequest { path: path.clone() }).await.unwrap_err();

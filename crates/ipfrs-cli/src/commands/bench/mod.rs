@@ -81,7 +81,7 @@ async fn http(session: &Session, args: &BenchHttpArgs, out: &mut Output) -> Resu
 
 /// What to fetch: what the options say, else what the URL itself names.
 fn paths(args: &BenchHttpArgs, base: &Base) -> Result<Vec<String>> {
-    let cids = args.cids.iter().map(|cid| base.below(&gateway_path(cid)));
+    let cids = args.cids.iter().map(|cid| base.below(&gateway_path(cid.as_ref())));
     let paths: Vec<_> = cids.chain(args.paths.iter().map(|path| base.below(path))).collect();
     match (paths.is_empty(), &args.url) {
         (false, _) => Ok(paths),

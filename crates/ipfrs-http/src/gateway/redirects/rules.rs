@@ -11,6 +11,7 @@ use std::str::from_utf8;
 use http::StatusCode;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, Result};
+use ipfrs_node::LinkName;
 use percent_encoding::percent_decode_str;
 
 use super::target::{self, Target, Values};
@@ -34,7 +35,7 @@ pub(super) enum Outcome {
         /// 200, or 404, 410 or 451 with a page that says so.
         status: StatusCode,
         /// Where the content is, below the root of the site; percent-decoded.
-        segments: Vec<String>,
+        segments: Vec<LinkName>,
     },
 }
 
@@ -73,7 +74,7 @@ impl<'a> Rules<'a> {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names a rule that matches and leads nowhere.
-    pub(super) fn apply(&self, path: &[String], query: Option<&str>) -> Result<Option<Outcome>> {
+    pub(super) fn apply(&self, path: &[LinkName], query: Option<&str>) -> Result<Option<Outcome>> {
         let matching = self.0.iter().find_map(|rule| Some((rule, rule.values(path)?)));
         let Some((rule, values)) = matching else { return Ok(None) };
         let status = rule.status;
@@ -113,7 +114,7 @@ impl<'a> Rule<'a> {
     }
 
     /// What the placeholders of `from` stand for in `path`; `None` when it does not match.
-    fn values<'p>(&self, path: &'p [String]) -> Option<Values<'a, 'p>> {
+    fn values<'p>(&self, path: &'p [LinkName]) -> Option<Values<'a, 'p>> {
         let mut values = Values::default();
         let mut rest = path;
         for pattern in segments(self.from) {
@@ -124,8 +125,8 @@ impl<'a> Rule<'a> {
                 return Some(values);
             }
             match placeholder(pattern) {
-                Some(name) => values.named.push((name, segment)),
-                None if percent_decode_str(pattern).eq(segment.bytes()) => {}
+                Some(name) => values.named.push((name, segment.as_bytes())),
+                None if percent_decode_str(pattern).eq(segment.as_bytes().iter().copied()) => {}
                 None => return None,
             }
             rest = after;
@@ -145,11 +146,12 @@ fn placeholder(segment: &str) -> Option<&str> {
 }
 
 /// How many bytes of `segment` are those that `start` stands for, if it starts with them.
-fn starts_with(segment: &str, start: &str) -> Option<usize> {
-    let mut bytes = segment.bytes();
-    percent_decode_str(start).all(|expected| bytes.next() == Some(expected)).then_some(())?;
+fn starts_with(segment: &LinkName, start: &str) -> Option<usize> {
+    let mut bytes = segment.as_bytes().iter();
+    percent_decode_str(start).all(|expected| bytes.next() == Some(&expected)).then_some(())?;
     let used = segment.len() - bytes.len();
-    segment.is_char_boundary(used).then_some(used)
+    // No character is cut in two.
+    segment.to_str().is_none_or(|text| text.is_char_boundary(used)).then_some(used)
 }
 
 fn check_from(from: &str) -> Result<(), String> {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use form_urlencoded::parse as parse_query;
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use ipfrs_node::LinkName;
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, percent_encode, utf8_percent_encode};
 
 /// The name of the placeholder that stands for what an asterisk took.
 pub(super) const SPLAT: &str = "splat";
@@ -39,9 +40,9 @@ const PATH_CHAR: &AsciiSet = &UNRESERVED
 #[derive(Debug, Default)]
 pub(super) struct Values<'r, 'p> {
     /// Names and values, in the order of `from`.
-    pub(super) named: Vec<(&'r str, &'p str)>,
+    pub(super) named: Vec<(&'r str, &'p [u8])>,
     /// The segments that the asterisk took.
-    pub(super) splat: &'p [String],
+    pub(super) splat: &'p [LinkName],
     /// How many bytes of the first of them stand before the asterisk.
     pub(super) splat_skip: usize,
 }
@@ -62,18 +63,19 @@ impl<'p> Values<'_, 'p> {
 /// What a placeholder stands for: one segment, or those from an asterisk on.
 #[derive(Clone, Copy)]
 enum Value<'p> {
-    One(&'p str),
-    Splat(&'p [String], usize),
+    One(&'p [u8]),
+    Splat(&'p [LinkName], usize),
 }
 
 impl<'p> Value<'p> {
     /// The segments.
-    fn segments(self) -> impl Iterator<Item = &'p str> {
+    fn segments(self) -> impl Iterator<Item = &'p [u8]> {
         let (one, many, skip) = match self {
             Self::One(value) => (Some(value), [].as_slice(), 0),
             Self::Splat(many, skip) => (None, many, skip),
         };
-        let cut = move |(index, segment): (usize, &'p String)| &segment[if index == 0 { skip } else { 0 }..];
+        let cut =
+            move |(index, segment): (usize, &'p LinkName)| &segment.as_bytes()[if index == 0 { skip } else { 0 }..];
         one.into_iter().chain(many.iter().enumerate().map(cut))
     }
 }
@@ -115,7 +117,7 @@ impl<'a> Target<'a> {
                 Piece::Value(value) => {
                     for (index, segment) in value.segments().enumerate() {
                         url.push_str(if index == 0 { "" } else { "/" });
-                        url.extend(utf8_percent_encode(segment, part.kept()));
+                        url.extend(percent_encode(segment, part.kept()));
                     }
                 }
             }
@@ -133,7 +135,7 @@ impl<'a> Target<'a> {
 
     /// The segments of the path below the root of the site, percent-decoded; what stands behind a `?` or `#` is no part of
     /// it.
-    pub(super) fn segments(self, values: &Values<'_, '_>) -> Result<Vec<String>, String> {
+    pub(super) fn segments(self, values: &Values<'_, '_>) -> Result<Vec<LinkName>, String> {
         if !self.0.starts_with('/') {
             return Err("content that is served under another URL must be of the same site: use a path".to_owned());
         }
@@ -146,14 +148,13 @@ impl<'a> Target<'a> {
                 Piece::Value(value) => {
                     for (index, segment) in value.segments().enumerate() {
                         whole.extend_from_slice(if index == 0 { b"" } else { b"/" });
-                        whole.extend_from_slice(segment.as_bytes());
+                        whole.extend_from_slice(segment);
                     }
                 }
             }
             check_length(whole.len())?;
         }
-        let whole = String::from_utf8(whole).map_err(|_| "it leads to a path that is not UTF-8".to_owned())?;
-        Ok(whole.split('/').filter(|segment| !segment.is_empty()).map(str::to_owned).collect())
+        Ok(whole.split(|byte| *byte == b'/').filter(|segment| !segment.is_empty()).map(LinkName::from).collect())
     }
 
     /// The text with its placeholders replaced, in order. Values are not looked into again.

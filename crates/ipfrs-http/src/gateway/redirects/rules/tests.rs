@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::gateway::path::names;
 
-fn segments_of(path: &str) -> Vec<String> {
+fn segments_of(path: &str) -> Vec<LinkName> {
     names(path, path).unwrap()
 }
 
@@ -13,7 +13,10 @@ fn outcome(file: &str, path: &str, query: Option<&str>) -> String {
     match outcome {
         Ok(None) => "-".to_owned(),
         Ok(Some(Outcome::Redirect { status, location })) => format!("{} {location}", status.as_u16()),
-        Ok(Some(Outcome::Content { status, segments })) => format!("{} [{}]", status.as_u16(), segments.join(", ")),
+        Ok(Some(Outcome::Content { status, segments })) => {
+            let segments: Vec<_> = segments.iter().map(ToString::to_string).collect();
+            format!("{} [{}]", status.as_u16(), segments.join(", "))
+        }
         Err(error) => format!("! {error}"),
     }
 }
@@ -79,7 +82,12 @@ fn the_first_rule_that_matches_says_where_to() {
         ("/a //:splat/x", "/a", "301 ///x"),
         ("/* https://example.com:splat", "/@evil.example", "301 https://example.com%40evil.example"),
         ("/:a /t?a=:a#:a", "/1&b=2 3", "301 /t?a=1%26b%3D2%203#1%26b%3D2%203"),
-        ("/a /b%FF 200", "/a", "! the rule for /a: it leads to a path that is not UTF-8"),
+        ("/a /b%FF 200", "/a", r"200 [b\xff]"),
+        ("/:a /x/:a", "/%FF", "301 /x/%FF"),
+        ("/:a /x/:a 200", "/%ff", r"200 [x, \xff]"),
+        ("/%FF* /x/:splat", "/%FF%C3%BC%FE/b", "301 /x/%C3%BC%FE/b"),
+        ("/%FF /x", "/%EF%BF%BD", "-"),
+        ("/%C3* /x", "/%C3%BC", "-"),
     ] {
         assert_eq!(outcome(file, path, None), expected, "{file:?} of {path}");
     }
@@ -207,7 +215,7 @@ proptest! {
         path in prop::collection::vec("[a-c:%/\u{e9}*]{1,4}", 0..4),
         query in proptest::option::of("[a-c=&%#+]{0,8}"),
     ) {
-        if let Ok(rules) = Rules::parse(file.as_bytes()) && let Ok(Some(Outcome::Redirect { location, .. })) = rules.apply(&path, query.as_deref()) {
+        if let Ok(rules) = Rules::parse(file.as_bytes()) && let Ok(Some(Outcome::Redirect { location, .. })) = rules.apply(&path.iter().map(|name| name.as_str().into()).collect::<Vec<_>>(), query.as_deref()) {
             prop_assert!(http::HeaderValue::try_from(location).is_ok());
         }
     }

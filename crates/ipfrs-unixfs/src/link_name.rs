@@ -1,0 +1,178 @@
+//! Names of links: bytes, of which most are text.
+
+use std::borrow::{Borrow, Cow};
+use std::fmt::{self, Write as _};
+
+/// Name of a link, or a path of such names joined by slashes.
+///
+/// The specification calls it a string, but directories made from a disk have whatever names the disk has. It comes
+/// from the author of the block and may be anything, `..` or `/etc/passwd` included.
+///
+/// [`Display`](fmt::Display) and [`Debug`](fmt::Debug) are for messages and terminals: bytes that are not UTF-8,
+/// control characters and backslashes are escaped, so that two names never look the same. They are not for storing or
+/// comparing: use [`as_bytes`](Self::as_bytes).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LinkName(Box<[u8]>);
+
+impl LinkName {
+    /// Returns the bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Returns the length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the text; `None` where the name is not UTF-8.
+    #[must_use]
+    pub fn to_str(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+
+    /// Returns the text with U+FFFD in place of each byte that is not part of a character, as Go's `encoding/json` and
+    /// its dag-json encoder write names. Different names may give the same text.
+    #[must_use]
+    pub fn to_string_lossy(&self) -> Cow<'_, str> {
+        if let Some(text) = self.to_str() {
+            return Cow::Borrowed(text);
+        }
+        let mut text = String::with_capacity(self.len() + 16);
+        for chunk in self.0.utf8_chunks() {
+            text.push_str(chunk.valid());
+            text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+        }
+        Cow::Owned(text)
+    }
+
+    /// Returns whether a path can lead to the link by this name: in a path, slashes separate names, and `.` and `..`
+    /// mean something else.
+    #[must_use]
+    pub fn is_segment(&self) -> bool {
+        !matches!(&*self.0, b"" | b"." | b"..") && !self.0.contains(&b'/')
+    }
+
+    fn write_escaped(&self, f: &mut fmt::Formatter<'_>, is_special: impl Fn(char) -> bool) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if is_special(c) || c.is_control() {
+                    c.escape_default().try_for_each(|c| f.write_char(c))?;
+                } else {
+                    f.write_char(c)?;
+                }
+            }
+            chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_escaped(f, |c| c == '\\')
+    }
+}
+
+impl fmt::Debug for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        self.write_escaped(f, |c| matches!(c, '\\' | '"'))?;
+        f.write_char('"')
+    }
+}
+
+impl From<&str> for LinkName {
+    fn from(name: &str) -> Self {
+        Self(name.as_bytes().into())
+    }
+}
+
+impl From<String> for LinkName {
+    fn from(name: String) -> Self {
+        Self(name.into_bytes().into())
+    }
+}
+
+impl From<&[u8]> for LinkName {
+    fn from(name: &[u8]) -> Self {
+        Self(name.into())
+    }
+}
+
+impl<const N: usize> From<&[u8; N]> for LinkName {
+    fn from(name: &[u8; N]) -> Self {
+        Self(name.as_slice().into())
+    }
+}
+
+impl From<Vec<u8>> for LinkName {
+    fn from(name: Vec<u8>) -> Self {
+        Self(name.into())
+    }
+}
+
+impl AsRef<[u8]> for LinkName {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Borrow<[u8]> for LinkName {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl PartialEq<str> for LinkName {
+    fn eq(&self, other: &str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for LinkName {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_never_look_the_same() {
+        for (name, display, debug) in [
+            (&b"plain \xc3\xbc"[..], "plain \u{fc}", "\"plain \u{fc}\""),
+            (b"\xff.txt", "\\xff.txt", "\"\\xff.txt\""),
+            (b"\\xff.txt", "\\\\xff.txt", "\"\\\\xff.txt\""),
+            (b"caf\xe9", "caf\\xe9", "\"caf\\xe9\""),
+            (b"a\nb\0\"", "a\\nb\\u{0}\"", "\"a\\nb\\u{0}\\\"\""),
+            (b"\xe2\x82", "\\xe2\\x82", "\"\\xe2\\x82\""),
+            (b"", "", "\"\""),
+        ] {
+            let name = LinkName::from(name);
+            assert_eq!((name.to_string(), format!("{name:?}")), (display.to_owned(), debug.to_owned()));
+        }
+    }
+
+    #[test]
+    fn lossy_text_replaces_each_byte_as_go_does() {
+        for (name, text) in [
+            (&b"plain"[..], "plain"),
+            (b"\xff.txt", "\u{fffd}.txt"),
+            (b"\xe2\x82x", "\u{fffd}\u{fffd}x"),
+            (b"\xed\xa0\x80", "\u{fffd}\u{fffd}\u{fffd}"),
+        ] {
+            assert_eq!(LinkName::from(name).to_string_lossy(), text);
+        }
+    }
+}
