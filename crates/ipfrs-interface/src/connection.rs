@@ -75,8 +75,8 @@ impl FrontEnd for Grpc {
 
     type Answering = ipfrs_grpc::Answering;
 
-    fn answer(&self, request: Request<Incoming>, _peer: IpAddr) -> Self::Answering {
-        self.answer(request)
+    fn answer(&self, request: Request<Incoming>, peer: IpAddr) -> Self::Answering {
+        self.answer(request, Some(peer))
     }
 
     /// Nothing is: its calls are POSTs.

@@ -45,6 +45,7 @@ mod multipart;
 mod names_publish;
 mod observability;
 mod pages;
+mod permits;
 mod pins;
 mod progress;
 mod proxy;
