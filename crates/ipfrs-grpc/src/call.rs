@@ -17,7 +17,7 @@ use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_node::{Held, Limit, Node, RequestIds, RequestSlot, Room};
+use ipfrs_node::{Held, Limit, Node, RequestIds, RequestMemory, RequestSlot};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
@@ -81,7 +81,7 @@ impl Calls {
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
         let patience = method.takes_one.then_some(self.upload_idle);
-        let sent = Body::new(Sent::new(body, patience));
+        let sent = Body::new(Sent::new(body, patience, self.node.request_memory()));
         match codings.request {
             Some(coding) => self.coder.decompress(sent, coding, self.max_message_bytes),
             None => sent,
@@ -104,7 +104,7 @@ impl Calls {
 }
 
 /// Memory for a response, which a method puts among its extensions: it is free again when all has been sent.
-pub(crate) type Kept = Arc<Vec<Room>>;
+pub(crate) type Kept = Arc<RequestMemory>;
 
 /// When a call is over.
 #[derive(Debug, Clone, Copy)]

@@ -91,6 +91,11 @@ impl Share {
         self.client
     }
 
+    /// Units that are held.
+    pub(crate) fn units(&self) -> usize {
+        self.units
+    }
+
     /// Takes `units` more, or none.
     pub(crate) fn grow(&mut self, units: usize) -> Result<(), Shortage> {
         let pool = &*self.pool.0;
@@ -198,7 +203,7 @@ mod tests {
         share.grow(40).unwrap();
         assert_eq!(share.grow(30), Err(Shortage::Share));
         assert_eq!(share.grow(61), Err(Shortage::Total));
-        assert_eq!((share.units, pool.clients()), (40, 1));
+        assert_eq!((share.units(), pool.clients()), (40, 1));
         share.grow(10).unwrap();
         let other = pool.take(client(2), 25).unwrap();
         drop(share);

@@ -35,6 +35,7 @@ mod pins;
 mod protection;
 mod reachable;
 mod request_ids;
+mod request_memory;
 mod request_slots;
 mod sorted_table;
 mod tensors;
@@ -73,7 +74,7 @@ pub use names::{
     Answers, DnsConfig, IpnsConfig, Link, NameRoot, PublishOptions, PublishedName, ResolvedName, ResolverList,
 };
 pub use network::Network;
-pub use node::{Node, Room};
+pub use node::Node;
 pub use object_info::ObjectInfo;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
 pub use path::ContentPath;
@@ -81,6 +82,7 @@ pub use path_car::{CarScope, EntityBytes, PathCar};
 pub use pin_list::{PinFilter, Pinned, VerifiedPin};
 pub use pins::{PinOptions, Walked};
 pub use request_ids::RequestIds;
+pub use request_memory::RequestMemory;
 pub use request_slots::{Held, NoPermit, RequestSlot, RequestSlots, Requests};
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};

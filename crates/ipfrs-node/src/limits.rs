@@ -43,6 +43,10 @@ pub enum Limit {
     CallsPerClient,
     /// Permits were short, and the client took nothing of its response.
     StalledResponse,
+    /// The bodies of requests took all of the memory for them.
+    RequestMemory,
+    /// The bodies of one client's requests took its share of the memory for them.
+    RequestMemoryShare,
     /// The client took nothing of its answer for too long (`server.write_timeout_seconds`).
     WriteTimeout,
     /// The content is larger than what is served in a form that cannot be verified (`gateway.max_deserialized_bytes`).
@@ -55,7 +59,7 @@ pub enum Limit {
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::RetrievalTimeout,
         Self::RequestTime,
         Self::ConcurrentRequests,
@@ -63,6 +67,8 @@ impl Limit {
         Self::ConcurrentCalls,
         Self::CallsPerClient,
         Self::StalledResponse,
+        Self::RequestMemory,
+        Self::RequestMemoryShare,
         Self::WriteTimeout,
         Self::DeserializedBytes,
         Self::RangeRequestBytes,
@@ -80,6 +86,8 @@ impl Limit {
             Self::ConcurrentCalls => "max_concurrent_calls",
             Self::CallsPerClient => "max_calls_per_client",
             Self::StalledResponse => "stalled_response",
+            Self::RequestMemory => "request_memory",
+            Self::RequestMemoryShare => "request_memory_share",
             Self::WriteTimeout => "write_timeout",
             Self::DeserializedBytes => "max_deserialized",
             Self::RangeRequestBytes => "max_range_request",

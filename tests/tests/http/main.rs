@@ -50,6 +50,7 @@ mod pins;
 mod progress;
 mod proxy;
 mod ready_answers;
+mod request_memory;
 mod request_rules;
 mod rpc_blocks;
 mod rpc_files;
