@@ -80,7 +80,7 @@ impl Calls {
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
-        let patience = method.takes_one.then_some(self.upload_idle);
+        let patience = method.ends_when_idle.then_some(self.upload_idle);
         let sent = Body::new(Sent::new(body, patience, self.node.request_memory()));
         match codings.request {
             Some(coding) => self.coder.decompress(sent, coding, self.max_message_bytes),

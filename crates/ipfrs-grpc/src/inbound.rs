@@ -44,7 +44,7 @@ impl<T> Inbound<T> {
 }
 
 /// The status for a client that paused for too long.
-fn paused(patience: Duration) -> Status {
+pub(crate) fn paused(patience: Duration) -> Status {
     let seconds = patience.as_secs();
     let why = format!("the stream paused for {seconds} s (gateway.upload_idle_seconds) and was given up");
     error::status(Error::new(ErrorKind::Timeout, why))

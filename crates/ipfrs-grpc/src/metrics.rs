@@ -29,10 +29,11 @@ pub(crate) struct GrpcMetrics {
 pub(crate) struct Method {
     service: String,
     method: String,
-    /// Whether it takes one message, and no more.
-    pub(crate) takes_one: bool,
     /// Whether it answers one message with a stream that comes to an end: `Watch` of health does not.
     pub(crate) is_download: bool,
+    /// Whether the stream of requests ends when its client pauses. Methods of ours with several requests have limits of
+    /// their own.
+    pub(crate) ends_when_idle: bool,
     requests: IntCounterVec,
     /// Of `requests`, those that ended well.
     ok: IntCounter,
@@ -60,7 +61,7 @@ impl GrpcMetrics {
             Arc::new(Method {
                 service: service.to_owned(),
                 method: method.to_owned(),
-                takes_one,
+                ends_when_idle: takes_one || !service.starts_with("ipfrs."),
                 is_download: takes_one && answers_many && service != health_server::SERVICE_NAME,
                 requests: requests.clone(),
                 ok,

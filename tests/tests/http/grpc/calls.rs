@@ -8,6 +8,7 @@ use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
 use ipfrs_proto::block::v1::stream_blocks_request::Operation;
 use ipfrs_proto::block::v1::{GetBlockRequest, HasBlockRequest, StreamBlocksRequest};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tonic::transport::Endpoint;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
@@ -22,6 +23,9 @@ use tonic_types::StatusExt;
 use super::blocks::received;
 use super::{ABSENT, assert_failed, block_client, raw, stored};
 use crate::harness::TestGateway;
+
+/// Longer than anything here takes.
+const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn absent() -> GetBlockRequest {
     GetBlockRequest { cid: ABSENT.to_owned() }
@@ -132,6 +136,20 @@ async fn idle_calls_leave_permits_for_other_clients() {
     assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_calls_per_client\"}").await, 1);
     drop((held, senders));
     gateway.until_metric("ipfrs_grpc_requests_active", |calls| calls == 0).await;
+}
+
+#[tokio::test]
+async fn streams_of_requests_whose_clients_pause_end() {
+    let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
+    let (_sender, receiver) = mpsc::channel(1);
+    let mut answers = block_client(&gateway).stream_blocks(received(receiver)).await.unwrap().into_inner();
+    let ended = timeout(WATCHDOG, answers.message()).await.unwrap().unwrap_err();
+    assert_failed(&ended, Code::DeadlineExceeded, "TIMEOUT", None);
+    assert!(ended.message().contains("gateway.upload_idle_seconds"), "{ended}");
+    let (_sender, receiver) = mpsc::channel::<ServerReflectionRequest>(1);
+    let mut reflection = ServerReflectionClient::new(gateway.channel());
+    let mut answers = reflection.server_reflection_info(received(receiver)).await.unwrap().into_inner();
+    assert!(!matches!(timeout(WATCHDOG, answers.message()).await.unwrap(), Ok(Some(_))));
 }
 
 #[tokio::test]
