@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use futures::future::Either;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -84,7 +85,11 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     };
     // A task of its own: an import goes on while the client is not reading lines, as clients that send everything
     // before they read anything need. Dropping the handle, with the answer, ends it.
-    let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, request.into_body(), boundary)));
+    let body = match boundary {
+        Some(boundary) => Either::Left(Parts::new(&state.node, request.into_body(), boundary)),
+        None => Either::Right(request.into_body()),
+    };
+    let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, body)));
     answer(task, Told { lines: receiver, waiting }, args.takes_trailers).await
 }
 
@@ -124,10 +129,10 @@ fn cid_version(number: i64) -> Result<u64, RpcError> {
     u64::try_from(number).map_err(|_| why())
 }
 
-async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, boundary: Option<String>) {
-    let imported = match boundary {
-        Some(boundary) => import(&mut session, &mut reporter, Parts::new(body, boundary)).await,
-        None => {
+async fn run(mut session: AddSession, mut reporter: Reporter, body: Either<Parts, Body>) {
+    let imported = match body {
+        Either::Left(parts) => import(&mut session, &mut reporter, parts).await,
+        Either::Right(body) => {
             let imported =
                 session.file("", Attributes::default(), body::pieces(body), |bytes| reporter.progress("", bytes)).await;
             imported.map(|()| reporter.tell_progress(""))
@@ -178,7 +183,7 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
 
 async fn target(part: Part) -> Result<String> {
     let target = part.whole(MAX_TARGET_BYTES, "a symlink's target", "no system takes a longer path").await?;
-    String::from_utf8(target).map_err(|e| Error::invalid("a symlink's target is not UTF-8").with_source(e))
+    String::from_utf8(target.bytes.into()).map_err(|e| Error::invalid("a symlink's target is not UTF-8").with_source(e))
 }
 
 /// The answer's head waits for the first line, so that an import that fails at once fails with a status.

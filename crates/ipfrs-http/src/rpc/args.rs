@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
-use ipfrs_node::{ContentPath, Node, Room};
+use ipfrs_node::{ContentPath, Node, RequestMemory};
 
 use super::commands::{self, GLOBALS};
 use super::options::Options;
@@ -27,7 +27,7 @@ pub(super) struct Args {
     /// Whether the client takes trailers.
     pub(super) takes_trailers: bool,
     /// Memory for the arguments that came in the body.
-    _room: Option<Arc<Room>>,
+    _memory: Option<Arc<RequestMemory>>,
 }
 
 /// Reads arguments and options of a command for its handler, and refuses those that cannot be read.
@@ -69,9 +69,9 @@ impl Args {
         }
         let options = Options::read([command.options, GLOBALS], options.into_iter())?;
         let render = Render::of(&options)?;
-        let room = stdin::read(state, command.stdin, &mut request, &mut arguments).await?.map(Arc::new);
+        let memory = stdin::read(state, command.stdin, &mut request, &mut arguments).await?.map(Arc::new);
         let takes_trailers = takes_trailers(request.headers());
-        request.extensions_mut().insert(Self { arguments, options, render, takes_trailers, _room: room });
+        request.extensions_mut().insert(Self { arguments, options, render, takes_trailers, _memory: memory });
         Ok(request)
     }
 

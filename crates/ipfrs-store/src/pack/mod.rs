@@ -54,8 +54,8 @@ use self::walk::Walk;
 use self::writer::Writer;
 use crate::store::{self, Admission};
 use crate::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Durability, Mappings, PutMode, Scrubbed, Spared,
-    Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Durability, Mappings, PutMode, Scrubbed,
+    Spared, Stats, Stored,
 };
 
 /// Smallest [`PackOptions::pack_bytes`].
