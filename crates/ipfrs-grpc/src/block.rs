@@ -76,7 +76,7 @@ impl BlockService for Blocks {
         &self,
         request: Request<Streaming<StreamBlocksRequest>>,
     ) -> Result<Response<Self::StreamBlocksStream>, Status> {
-        let answers = streams::answers(&self.node, &self.lifecycle, request.into_inner());
+        let answers = streams::answers(&self.node, &self.lifecycle, self.limits.upload_idle, request.into_inner());
         Ok(Response::new(answers.boxed()))
     }
 }

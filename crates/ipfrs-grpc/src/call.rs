@@ -18,7 +18,7 @@ use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_node::{Node, RequestDeadline, RequestIds, RequestSlot, Room};
+use ipfrs_node::{Held, Node, RequestDeadline, RequestIds, RequestMemory, RequestSlot};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Code, Status};
 
@@ -53,8 +53,8 @@ impl Calls {
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
-        let patience = method.takes_one.then_some(self.upload_idle);
-        let sent = Body::new(Sent::new(body, patience));
+        let patience = method.ends_when_idle.then_some(self.upload_idle);
+        let sent = Body::new(Sent::new(body, patience, self.node.request_memory()));
         let sent = match codings.request {
             Some(coding) => self.coder.decompress(sent, coding, self.max_message_bytes),
             None => sent,
@@ -77,9 +77,8 @@ impl Calls {
     }
 }
 
-/// Room in memory for an answer, which a method puts among the extensions of its response: it is free again when all has been
-/// sent.
-pub(crate) type Kept = Arc<Vec<Room>>;
+/// Memory for a response, which a method puts among its extensions: it is free again when all has been sent.
+pub(crate) type Kept = Arc<RequestMemory>;
 
 /// Deadlines of a call: that of its client (`grpc-timeout`), and that of all requests.
 #[derive(Debug, Default)]
@@ -163,7 +162,11 @@ where
     let kept = response.extensions_mut().remove::<Kept>();
     response.map(|inner| {
         let deadlines = if end.code.is_none() { deadlines } else { Deadlines::default() };
-        Body::new(Answer { inner: Some(inner), id, end, deadlines, _kept: kept, _slot: slot })
+        let inner = match slot {
+            Some(permit) => Some(Inner::Permitted(permit.hold(inner))),
+            None => Some(Inner::Plain(inner)),
+        };
+        Body::new(Answer { inner, id, end, deadlines, _kept: kept })
     })
 }
 
@@ -204,12 +207,36 @@ fn panicked(panic: &(dyn Any + Send), id: &HeaderValue) -> Status {
 /// The messages and the status of a call.
 struct Answer {
     /// `None` after its end.
-    inner: Option<Body>,
+    inner: Option<Inner>,
     id: HeaderValue,
     end: End,
     deadlines: Deadlines,
     _kept: Option<Kept>,
-    _slot: Option<RequestSlot>,
+}
+
+/// The response of a method.
+enum Inner {
+    /// With the permit of the call, which may be reclaimed.
+    Permitted(Held<Body>),
+    /// Without one: the call came by gRPC-Web, or asks for health.
+    Plain(Body),
+}
+
+impl Inner {
+    /// The next frame; `None` where the response was given up.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Option<Poll<Option<Result<Frame<Bytes>, axum::Error>>>> {
+        match self {
+            Self::Permitted(held) => held.poll(|body| Pin::new(body).poll_frame(cx)),
+            Self::Plain(body) => Some(Pin::new(body).poll_frame(cx)),
+        }
+    }
+
+    fn look<R>(&self, look: impl FnOnce(&Body) -> R) -> Option<R> {
+        match self {
+            Self::Permitted(held) => held.look(look),
+            Self::Plain(body) => Some(look(body)),
+        }
+    }
 }
 
 impl Answer {
@@ -237,11 +264,16 @@ impl HttpBody for Answer {
             return this.end(&status);
         }
         let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
-        let polled = request_id::within(&this.id, || {
-            std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(inner).poll_frame(cx)))
-        });
+        let polled =
+            request_id::within(&this.id, || std::panic::catch_unwind(AssertUnwindSafe(|| inner.poll_frame(cx))));
         let frame = match polled {
-            Ok(polled) => ready!(polled),
+            Ok(Some(polled)) => ready!(polled),
+            Ok(None) => {
+                let Inner::Permitted(held) = inner else { return Poll::Ready(None) };
+                let given_up = held.given_up();
+                let status = request_id::within(&this.id, || error::status(given_up));
+                return this.end(&status);
+            }
             Err(panic) => {
                 let status = panicked(panic.as_ref(), &this.id);
                 return this.end(&status);
@@ -263,11 +295,13 @@ impl HttpBody for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(HttpBody::is_end_stream)
+        // One that was given up has a status to send.
+        self.inner.as_ref().is_none_or(|inner| inner.look(HttpBody::is_end_stream).unwrap_or(false))
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
+        let of = |inner: &Inner| inner.look(HttpBody::size_hint).unwrap_or_default();
+        self.inner.as_ref().map_or_else(|| SizeHint::with_exact(0), of)
     }
 }
 

@@ -8,7 +8,8 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind};
-use tokio::time::{Sleep, sleep, timeout};
+use ipfrs_node::RequestMemory;
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tonic::{Code, Status, Streaming};
 
 use crate::error;
@@ -43,25 +44,43 @@ impl<T> Inbound<T> {
     }
 }
 
-fn paused(patience: Duration) -> Status {
+/// The status for a client that paused for too long.
+pub(crate) fn paused(patience: Duration) -> Status {
     let seconds = patience.as_secs();
     let why = format!("the stream paused for {seconds} s (gateway.upload_idle_seconds) and was given up");
     error::status(Error::new(ErrorKind::Timeout, why))
 }
 
+/// A client that has sent this much, or a whole message, is not pausing.
+const PROGRESS_BYTES: usize = 64 * 1024;
+
 /// The bytes of a request. A break is an error of no code: tonic takes what it reads as a cancellation for the end of a stream,
 /// and half a file for a whole one. Who owes a message, and pauses for too long, is given up.
 pub(crate) struct Sent<B> {
     inner: B,
+    message: Unfinished,
+    memory: RequestMemory,
     /// `None` where pauses are nobody's business, or [`Inbound`]'s.
     patience: Option<Duration>,
-    /// Once something had to be waited for.
-    timer: Option<Pin<Box<Sleep>>>,
+    /// The time spent waiting for the client since it made progress, and the bytes that it sent meanwhile.
+    waited: Duration,
+    received: usize,
+    /// The start of the wait for the client, and its end.
+    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl<B> Sent<B> {
-    pub(crate) fn new(inner: B, patience: Option<Duration>) -> Self {
-        Self { inner, patience, timer: None }
+    /// The `memory` is taken for a message while it arrives.
+    pub(crate) fn new(inner: B, patience: Option<Duration>, memory: RequestMemory) -> Self {
+        Self {
+            inner,
+            message: Unfinished::default(),
+            memory,
+            patience,
+            waited: Duration::ZERO,
+            received: 0,
+            waiting: None,
+        }
     }
 }
 
@@ -72,12 +91,32 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Sent<B> {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-            this.timer = None;
             let broken = |_| Status::unknown("the client's stream broke off before its end");
-            return Poll::Ready(frame.map(|frame| frame.map_err(broken)));
+            let frame = frame.map(|frame| frame.map_err(broken));
+            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+                this.message.add(data);
+                this.received += data.len();
+                if this.message.arrived > 0 {
+                    if let Err(error) = this.memory.grow_to(this.message.arrived) {
+                        return Poll::Ready(Some(Err(error::status(error))));
+                    }
+                } else {
+                    this.received = PROGRESS_BYTES;
+                    this.memory.release();
+                }
+            }
+            if let Some((since, _)) = this.waiting.take() {
+                this.waited += since.elapsed();
+            }
+            if this.received >= PROGRESS_BYTES {
+                (this.waited, this.received) = (Duration::ZERO, 0);
+            }
+            return Poll::Ready(frame);
         }
         let Some(patience) = this.patience else { return Poll::Pending };
-        ready!(this.timer.get_or_insert_with(|| Box::pin(sleep(patience))).as_mut().poll(cx));
+        let left = patience.saturating_sub(this.waited);
+        let (_, deadline) = this.waiting.get_or_insert_with(|| (Instant::now(), Box::pin(sleep(left))));
+        ready!(deadline.as_mut().poll(cx));
         Poll::Ready(Some(Err(paused(patience))))
     }
 
@@ -87,6 +126,45 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Sent<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+/// The message that a client is sending.
+#[derive(Debug, Default)]
+struct Unfinished {
+    /// The part of its prefix that came: whether it is compressed, and its length.
+    prefix: [u8; PREFIX_BYTES],
+    prefix_bytes: usize,
+    /// Bytes that are still to come.
+    left: usize,
+    /// Bytes that came.
+    arrived: usize,
+}
+
+impl Unfinished {
+    /// Adds bytes, in which messages may end and begin.
+    fn add(&mut self, mut data: &[u8]) {
+        while !data.is_empty() {
+            if self.left == 0 && self.prefix_bytes < PREFIX_BYTES {
+                self.arrived = 0;
+                let taken = data.len().min(PREFIX_BYTES - self.prefix_bytes);
+                self.prefix[self.prefix_bytes..self.prefix_bytes + taken].copy_from_slice(&data[..taken]);
+                self.prefix_bytes += taken;
+                data = &data[taken..];
+                if self.prefix_bytes == PREFIX_BYTES {
+                    let [_, length @ ..] = self.prefix;
+                    self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                    self.prefix_bytes = if self.left == 0 { 0 } else { PREFIX_BYTES };
+                }
+                continue;
+            }
+            let taken = data.len().min(self.left);
+            (self.left, self.arrived) = (self.left - taken, self.arrived + taken);
+            data = &data[taken..];
+            if self.left == 0 {
+                (self.prefix_bytes, self.arrived) = (0, 0);
+            }
+        }
     }
 }
 
@@ -170,23 +248,51 @@ impl HttpBody for OneMessage {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures::stream;
+    use ipfrs_node::{MemoryStore, Node, NodeConfig};
     use ipfrs_proto::block::v1::GetBlockRequest;
+    use prometheus::Registry;
     use prost::Message;
     use tonic_prost::ProstDecoder;
 
     use super::*;
 
-    fn messages(body: Body, patience: Option<Duration>) -> Streaming<GetBlockRequest> {
-        Streaming::new_request(ProstDecoder::default(), Body::new(Sent::new(body, patience)), None, None)
+    async fn node() -> (tempfile::TempDir, Node) {
+        let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
+        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await;
+        (repo, node.unwrap())
+    }
+
+    fn messages(node: &Node, body: Body, patience: Option<Duration>) -> Streaming<GetBlockRequest> {
+        let sent = Sent::new(body, patience, node.request_memory());
+        Streaming::new_request(ProstDecoder::default(), Body::new(sent), None, None)
+    }
+
+    #[test]
+    fn unfinished_message_is_counted_however_it_is_cut() {
+        let message =
+            |length: usize| [&[0][..], &u32::try_from(length).unwrap().to_be_bytes(), &vec![7; length]].concat();
+        let stream = [message(3), message(0), message(1_000), message(20)[..15].to_vec()].concat();
+        for piece in [1, 2, 3, 5, 7, 100, stream.len()] {
+            let (mut unfinished, mut most) = (Unfinished::default(), 0);
+            for bytes in stream.chunks(piece) {
+                unfinished.add(bytes);
+                most = most.max(unfinished.arrived);
+            }
+            assert_eq!(unfinished.arrived, 10, "{piece}");
+            assert!(most < 1_000, "{piece}");
+        }
     }
 
     #[tokio::test]
     async fn a_stream_that_is_cancelled_has_not_ended() {
         let cancelled = Body::from_stream(stream::iter([Err::<Bytes, _>(Status::cancelled("RST_STREAM"))]));
-        let status = messages(cancelled, None).message().await.unwrap_err();
+        let (_repo, node) = node().await;
+        let status = messages(&node, cancelled, None).message().await.unwrap_err();
         assert_eq!(status.code(), Code::Unknown, "{status}");
-        assert!(messages(Body::empty(), None).message().await.unwrap().is_none());
+        assert!(messages(&node, Body::empty(), None).message().await.unwrap().is_none());
     }
 
     #[tokio::test]
@@ -224,9 +330,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_owes_a_message_is_not_waited_for_for_ever() {
+        let (_repo, node) = node().await;
         let silent = || Body::from_stream(stream::pending::<Result<Bytes, Status>>());
-        let status = messages(silent(), Some(Duration::from_secs(30))).message().await.unwrap_err();
+        let status = messages(&node, silent(), Some(Duration::from_secs(30))).message().await.unwrap_err();
         assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-        assert!(timeout(Duration::from_secs(3_600), messages(silent(), None).message()).await.is_err());
+        assert!(timeout(Duration::from_secs(3_600), messages(&node, silent(), None).message()).await.is_err());
     }
 }

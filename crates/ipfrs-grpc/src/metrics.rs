@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ipfrs_core::{Error, Result};
 use prometheus::core::Collector;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use prost::Message;
 use prost_types::FileDescriptorSet;
 use tonic::Code;
@@ -20,6 +20,8 @@ const UNKNOWN: &str = "unknown";
 pub(crate) struct GrpcMetrics {
     methods: Arc<HashMap<String, Arc<Method>>>,
     unknown: Arc<Method>,
+    /// Calls under way.
+    pub(crate) calls_active: IntGauge,
 }
 
 /// The metrics of one method.
@@ -31,6 +33,9 @@ pub(crate) struct Method {
     pub(crate) takes_one: bool,
     /// Whether its stream has no end of its own, as that of `Watch` of health.
     pub(crate) is_watch: bool,
+    /// Whether the stream of requests ends when its client pauses. Methods of ours with several requests have limits of
+    /// their own.
+    pub(crate) ends_when_idle: bool,
     requests: IntCounterVec,
     /// Of `requests`, those that ended well.
     ok: IntCounter,
@@ -50,6 +55,8 @@ impl GrpcMetrics {
         let help = "From a call's head to the end of its answer";
         let options = HistogramOpts::new("ipfrs_grpc_request_duration_seconds", help).buckets(seconds);
         let durations = registered(registry, HistogramVec::new(options, &labels[..2]))?;
+        let help = "Calls being answered on the listener of gRPC, to the end of the answer";
+        let calls_active = registered(registry, IntGauge::new("ipfrs_grpc_requests_active", help))?;
         let of = |service: &str, method: &str, takes_one: bool, answers_many: bool| {
             // So that the family is there before the first call.
             let ok = requests.with_label_values(&[service, method, code_name(Code::Ok)]);
@@ -58,6 +65,7 @@ impl GrpcMetrics {
                 method: method.to_owned(),
                 takes_one,
                 is_watch: takes_one && answers_many && service == health_server::SERVICE_NAME,
+                ends_when_idle: takes_one || !service.starts_with("ipfrs."),
                 requests: requests.clone(),
                 ok,
                 duration: durations.with_label_values(&[service, method]),
@@ -79,7 +87,7 @@ impl GrpcMetrics {
                 }
             }
         }
-        Ok(Self { methods: Arc::new(methods), unknown: of(UNKNOWN, UNKNOWN, true, false) })
+        Ok(Self { methods: Arc::new(methods), unknown: of(UNKNOWN, UNKNOWN, true, false), calls_active })
     }
 
     /// The metrics of the method with this path: `/ipfrs.block.v1.BlockService/GetBlock`.

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::ready;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,11 +16,11 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use http::header::{ALLOW, CONTENT_TYPE, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version};
 use http_body::Body as HttpBody;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Lifecycle, Limit, Node, RequestIds, RequestSlots};
+use ipfrs_node::{Lifecycle, Limit, NoPermit, Node, RequestIds, RequestSlots, Requests, TrustedProxies};
 use ipfrs_proto::block::v1::GetBlockResponse;
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
 use ipfrs_proto::dag::v1::dag_service_server::{self, DagService, DagServiceServer};
@@ -50,6 +51,9 @@ const SERVICES: &[&str] = &[
     file_service_server::SERVICE_NAME,
     tensor_service_server::SERVICE_NAME,
 ];
+
+/// The header in which a proxy names its clients.
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// What the paths of the methods of `grpc.health.v1.Health` begin with.
 const HEALTH_PATH: &str = "/grpc.health.v1.Health/";
@@ -98,8 +102,10 @@ fn shortcuts(blocks: &Blocks, most: usize, dags: &Dags, files: &Files, tensors: 
 /// What this front-end shares with HTTP.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// For requests that are answered at the same time, in all front-ends together.
-    pub slots: RequestSlots,
+    /// Most calls under way at the same time, and most of one client; 0 for its share of all.
+    pub calls: (usize, usize),
+    /// The proxies that are trusted to say who their clients are.
+    pub proxies: TrustedProxies,
     /// How long a client may pause in a stream that others wait for.
     pub upload_idle: Duration,
     /// Whether answers are compressed for clients that ask for it.
@@ -113,6 +119,7 @@ pub struct Grpc {
     router: Router,
     calls: Arc<Calls>,
     slots: RequestSlots,
+    proxies: TrustedProxies,
 }
 
 impl Grpc {
@@ -157,11 +164,13 @@ impl Grpc {
             max_message_bytes: block_bytes.max(MAX_NODE_BYTES).max(MAX_CHUNK_BYTES),
             coder: Coder::new(limits.compression),
         });
-        Ok(Self { router: routes.into_axum_router(), calls, slots: limits.slots })
+        let (most, per_client) = limits.calls;
+        let slots = RequestSlots::new(node, Requests::Grpc, calls.metrics.calls_active.clone(), most, per_client);
+        Ok(Self { router: routes.into_axum_router(), calls, slots, proxies: limits.proxies })
     }
 
-    /// Answers a request of a listener that is for gRPC alone.
-    pub fn answer<B>(&self, request: Request<B>) -> Answering
+    /// Responds to a request of a listener that is for gRPC alone. `peer` is the address of the sender.
+    pub fn answer<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Answering
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     {
@@ -169,16 +178,20 @@ impl Grpc {
             return Answering::Ready(Some(refusal));
         }
         // By health an operator looks at a daemon that is busy.
-        let slot = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| self.slots.take());
-        if matches!(slot, Some(None)) {
-            return Answering::Ready(Some(self.too_many(&request)));
-        }
+        let hops = request.headers().get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));
+        let client = self.proxies.client(peer, hops);
+        let permit = (!request.uri().path().starts_with(HEALTH_PATH)).then(|| self.slots.take(client)).transpose();
+        let permit = match permit {
+            Ok(permit) => permit,
+            Err(refused) => return Answering::Ready(Some(self.too_many(refused, &request))),
+        };
         let mut router = self.router.clone();
         let routed = async move |request| {
             let Ok(response) = router.call(request).await;
             response
         };
-        Answering::Pending(Box::pin(call::observed(self.calls.clone(), request, routed, slot.flatten())))
+        let observed = call::observed(self.calls.clone(), request, routed, permit);
+        Answering::Pending(Box::pin(client.scope(observed)))
     }
 
     /// Counts a request whose head is refused, for the `limit` that struck, and returns an ID for it: that of
@@ -195,9 +208,9 @@ impl Grpc {
         self.router.clone().reset_fallback().layer(observe).layer(GrpcWebLayer::new())
     }
 
-    fn too_many<B>(&self, request: &Request<B>) -> Response {
+    fn too_many<B>(&self, refused: NoPermit, request: &Request<B>) -> Response {
         let id = request_id::of(request.headers(), &self.calls.ids);
-        let status = request_id::within(&id, || error::status(self.slots.refusal()));
+        let status = request_id::within(&id, || error::status(self.slots.refusal(refused)));
         self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
         let mut response = status.into_http::<Body>();
         response.headers_mut().insert(X_REQUEST_ID, id);

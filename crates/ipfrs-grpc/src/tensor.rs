@@ -91,13 +91,13 @@ impl TensorService for Tensors {
         }
         self.node.count_tensor(TensorOperation::List, 0);
         // As a message, and as its bytes.
-        let room = match bytes {
-            ..=SMALL_LIST_BYTES => Vec::new(),
-            _ => vec![self.node.room(2 * bytes).await.map_err(Fault::from)?],
-        };
+        let mut memory = self.node.request_memory();
+        if bytes > SMALL_LIST_BYTES {
+            memory.grow_to(2 * bytes).map_err(Fault::from)?;
+        }
         let made = aside(bytes, move || Ok::<_, Fault>(list(&file, self::listed(&file, request.name.as_deref())?)));
         let mut response = Response::new(made.await??);
-        response.extensions_mut().insert(Kept::new(room));
+        response.extensions_mut().insert(Kept::new(memory));
         Ok(response)
     }
 

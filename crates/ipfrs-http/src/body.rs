@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{Limit, Node};
+use ipfrs_node::{Limit, Node, RequestMemory};
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep, timeout};
@@ -368,7 +368,8 @@ pub(crate) fn broken_body(error: Box<dyn std::error::Error + Send + Sync>) -> Er
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     while let Some(this) = cause {
         if let Some(told) = this.downcast_ref::<Error>() {
-            return Error::new(told.kind(), told.message());
+            // Its own causes tell whether it was counted.
+            return Error::new(told.kind(), told.message()).with_source(error);
         }
         cause = this.source();
     }
@@ -380,11 +381,35 @@ pub(crate) fn pieces(body: Body) -> impl Stream<Item = Result<Bytes>> + Send + U
     body.into_data_stream().map(|piece| piece.map_err(|e| broken_body(e.into())))
 }
 
-/// The whole of a request's body.
+/// The whole of a request's body, or of a part of it, with the memory that it takes until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    pub(crate) bytes: Bytes,
+    pub(crate) memory: RequestMemory,
+}
+
+/// Appends a piece to `content`, and takes memory for it: as much as has arrived and at most a quarter more. `memory`
+/// holds `before` bytes for other things.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] over `limit` bytes, which come from `key`, with the `remedy`.
-pub(crate) async fn whole(body: Body, limit: usize, key: &str, remedy: &str) -> Result<Bytes> {
+/// [`ErrorKind::RateLimited`] when the memory for request bodies is used up.
+pub(crate) fn append(content: &mut Vec<u8>, piece: &[u8], memory: &mut RequestMemory, before: usize) -> Result<()> {
+    let needed = content.len() + piece.len();
+    if needed > content.capacity() {
+        let capacity = needed + content.len() / 4;
+        memory.grow_to(before + capacity)?;
+        content.reserve_exact(capacity - content.len());
+    }
+    content.extend_from_slice(piece);
+    Ok(())
+}
+
+/// The whole of a request's body. What waits for its end holds no more memory than has arrived.
+///
+/// # Errors
+/// [`ErrorKind::TooLarge`] over `limit` bytes, which come from `key`, with the `remedy`; [`ErrorKind::RateLimited`] when
+/// the memory for request bodies is used up.
+pub(crate) async fn whole(node: &Node, body: Body, limit: usize, key: &str, remedy: &str) -> Result<Whole> {
     let declared = http_body::Body::size_hint(&body).lower();
     let too_large = || {
         Error::new(
@@ -395,10 +420,12 @@ pub(crate) async fn whole(body: Body, limit: usize, key: &str, remedy: &str) -> 
     if declared > limit as u64 {
         return Err(too_large());
     }
-    let limited = http_body_util::Limited::new(body, limit);
-    match limited.collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(e) if e.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Err(e) => Err(broken_body(e)),
+    let (mut pieces, mut content, mut memory) = (pieces(body), Vec::new(), node.request_memory());
+    while let Some(piece) = pieces.next().await.transpose()? {
+        if piece.len() > limit - content.len() {
+            return Err(too_large());
+        }
+        append(&mut content, &piece, &mut memory, 0)?;
     }
+    Ok(Whole { bytes: content.into(), memory })
 }

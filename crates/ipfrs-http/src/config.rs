@@ -2,7 +2,6 @@
 
 mod api;
 mod hosts;
-mod network;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +14,7 @@ use crate::CompressionConfig;
 pub use api::ApiConfig;
 pub(crate) use hosts::MAX_LABEL_BYTES;
 pub use hosts::{HostConfig, Namespace};
-pub use network::Network;
+pub use ipfrs_node::Network;
 
 /// The sections that the front-end reads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -55,6 +54,8 @@ pub struct GatewayConfig {
     pub max_request_seconds: u64,
     /// Most requests that are answered at the same time, on all routes.
     pub max_concurrent_requests: usize,
+    /// Most requests of one client under way at the same time; 0 for its share of all and no other limit.
+    pub max_requests_per_client: usize,
     /// Most bytes of content that is served as a file or an archive; 0 for no limit.
     pub max_deserialized_bytes: u64,
     /// Most bytes of a file of which ranges are served; 0 for no limit.
@@ -65,7 +66,8 @@ pub struct GatewayConfig {
     pub dnslink: BTreeMap<String, String>,
     /// What is served under which host name. A `*` stands for any one label.
     pub hosts: BTreeMap<String, HostConfig>,
-    /// Who is believed what `X-Forwarded-Host` and `X-Forwarded-Proto` say.
+    /// Proxies that are trusted to say who their clients are and what these asked for: `X-Forwarded-For`,
+    /// `X-Forwarded-Host` and `X-Forwarded-Proto`.
     pub trusted_proxies: Vec<Network>,
     /// Whether clients may use the gateway as their forward proxy: tunnels (CONNECT), and targets with another host
     /// than `Host`.
@@ -80,6 +82,7 @@ impl Default for GatewayConfig {
             retrieval_timeout_seconds: 30,
             max_request_seconds: 3_600,
             max_concurrent_requests: 4_096,
+            max_requests_per_client: 0,
             max_deserialized_bytes: 0,
             max_range_request_bytes: 0,
             denylists: Vec::new(),
@@ -117,6 +120,12 @@ impl GatewayConfig {
             if !(1..=most).contains(&given) {
                 return Err(Error::invalid(format!("gateway.{key} = {given}: accepted are 1 to {most}")));
             }
+        }
+        if self.max_requests_per_client > 1_000_000 {
+            let given = self.max_requests_per_client;
+            return Err(Error::invalid(format!(
+                "gateway.max_requests_per_client = {given}: accepted are 0 to 1000000"
+            )));
         }
         hosts::validate(&self.hosts)
     }

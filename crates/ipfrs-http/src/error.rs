@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_node::RequestMemory;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -58,7 +59,8 @@ pub(crate) struct OverLimit(pub(crate) ErrorKind);
 
 /// Has logged what the operator must see; what a client did wrong is the client's to see.
 fn noted(mut response: Response, error: &Error) -> Response {
-    if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::RateLimited) {
+    let is_counted = RequestMemory::is_refusal(error);
+    if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::RateLimited) && !is_counted {
         response.extensions_mut().insert(OverLimit(error.kind()));
     }
     let is_ours = status(error.kind()).is_server_error();

@@ -4,18 +4,21 @@
 //! client may take nothing of it, are the connection's.
 
 use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::HeaderValue;
+use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{Limit, Node, RequestDeadline};
+use ipfrs_node::{Held, Limit, NoPermit, Node, RequestDeadline};
 
+use crate::body::broken_off;
 use crate::error::{GatewayError, OverLimit, Problem, RpcError};
 use crate::gateway;
 use crate::request_id::RequestId;
@@ -31,8 +34,8 @@ pub(crate) fn is_counted(endpoint: &str) -> bool {
 }
 
 /// 429 in the words of the front-end that `endpoint` belongs to.
-pub(crate) fn too_many(state: &AppState, endpoint: &str, id: &HeaderValue) -> Response {
-    let error = state.slots.refusal();
+pub(crate) fn too_many(state: &AppState, refused: NoPermit, endpoint: &str, id: &HeaderValue) -> Response {
+    let error = state.slots.refusal(refused);
     if endpoint.starts_with("/api/v0") {
         RpcError::Command(error).into_response()
     } else if endpoint.starts_with("/v1") {
@@ -47,7 +50,8 @@ pub(crate) fn too_many(state: &AppState, endpoint: &str, id: &HeaderValue) -> Re
 }
 
 /// Counts a response to a request that struck a limit of its body, or found shared work full. A DAG over a bound was
-/// counted where it was read, and too many requests are counted where permits are given.
+/// counted where it was read, too many requests are counted where permits are given, and bodies that get no memory where
+/// that is taken.
 pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
     match response.extensions_mut().remove() {
         Some(OverLimit(ErrorKind::RateLimited)) => state.node.count_refusal(Limit::Capacity),
@@ -73,6 +77,43 @@ pub(crate) async fn in_time(
     match response.await {
         Some(response) => response,
         None => refuse(deadline.strike()),
+    }
+}
+
+/// The body of a response that has a permit. It breaks off where the permit was needed for others, because the client
+/// took nothing.
+pub(crate) struct Permitted {
+    held: Held<Body>,
+    /// Whether the client was told that the response was given up.
+    has_failed: bool,
+}
+
+impl Permitted {
+    pub(crate) fn new(held: Held<Body>) -> Self {
+        Self { held, has_failed: false }
+    }
+}
+
+impl HttpBody for Permitted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Some(polled) = self.held.poll(|body| Pin::new(body).poll_frame(cx)) {
+            return polled;
+        }
+        if std::mem::replace(&mut self.has_failed, true) {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(Err(axum::Error::new(broken_off(self.held.given_up())))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.look(HttpBody::is_end_stream).unwrap_or(false)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.held.look(HttpBody::size_hint).unwrap_or_default()
     }
 }
 

@@ -10,8 +10,10 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
+use futures::future::Either;
 use http::{Method, StatusCode};
 use ipfrs_core::{Error, Result};
+use ipfrs_node::{Client, RequestSlot};
 use parking_lot::RwLock;
 use prometheus::core::Collector;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
@@ -19,7 +21,7 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use crate::body::{Drained, Observed, Patient};
 use crate::failure;
 use crate::gateway::error_page::{self, Browser};
-use crate::limits;
+use crate::limits::{self, Permitted};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
 use crate::router::AppState;
 
@@ -31,7 +33,7 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 pub struct HttpMetrics {
     /// Connections that are open; kept by whoever accepts them.
     pub connections_active: IntGauge,
-    /// Requests that are being answered, in whichever front-end.
+    /// Requests under way.
     pub(crate) requests_active: IntGauge,
     requests: IntCounterVec,
     duration: HistogramVec,
@@ -158,6 +160,18 @@ fn method_label(method: &Method) -> &'static str {
     }
 }
 
+/// The permit of a request that took it before its route was known: it goes with the request, as an extension.
+#[derive(Debug, Clone)]
+struct Taken(Arc<RequestSlot>);
+
+/// Notes the client that a request comes from, and the permit that was taken for it already.
+pub(crate) fn come_from<B>(request: &mut http::Request<B>, client: Client, taken: Option<RequestSlot>) {
+    request.extensions_mut().insert(client);
+    if let Some(slot) = taken {
+        request.extensions_mut().insert(Taken(Arc::new(slot)));
+    }
+}
+
 /// When a request came whose route was not known at once: it goes with the request, as an extension.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived(pub(crate) Instant);
@@ -182,6 +196,8 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     let asked = state.compression.asked(&request);
     let browser = Browser::of(&request, &id);
     request.extensions_mut().insert(RequestId(id.clone()));
+    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    let taken = request.extensions_mut().remove().and_then(|Taken(slot)| Arc::into_inner(slot));
     let has_body = !http_body::Body::is_end_stream(request.body());
     if has_body {
         let patience = state.config.idle_patience();
@@ -194,14 +210,18 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
     }
-    let slot = family.is_counted.then(|| state.slots.take());
-    let mut response = if matches!(slot, Some(None)) {
-        limits::too_many(state, &family.endpoint, &id)
-    } else {
-        let answer = AssertUnwindSafe(answer(request)).catch_unwind().await;
-        let mut response = answer.unwrap_or_else(|panic| panicked(panic.as_ref()));
-        limits::count(state, &mut response, has_body);
-        response
+    let permit = family.is_counted.then(|| taken.map_or_else(|| state.slots.take(client), Ok)).transpose();
+    let (permit, mut response) = match permit {
+        Err(refused) => (None, limits::too_many(state, refused, &family.endpoint, &id)),
+        Ok(permit) => {
+            // Memory is taken for bodies alone.
+            let answer = answer(request);
+            let answer = if has_body { Either::Left(client.scope(answer)) } else { Either::Right(answer) };
+            let answer = AssertUnwindSafe(answer).catch_unwind().await;
+            let mut response = answer.unwrap_or_else(|panic| panicked(panic.as_ref()));
+            limits::count(state, &mut response, has_body);
+            (permit, response)
+        }
     };
     failure::log(&mut response, &family.endpoint, &id);
     let response = error_page::shown(state, browser, response);
@@ -209,8 +229,11 @@ pub(crate) async fn observed<A: Future<Output = Response>>(
     response.headers_mut().insert(X_REQUEST_ID, id);
     family.requests.with_label_values(&[&family.endpoint, family.method, response.status().as_str()]).inc();
     response.map(|body| {
+        let body = match permit {
+            Some(permit) if !http_body::Body::is_end_stream(&body) => Body::new(Permitted::new(permit.hold(body))),
+            _ => body,
+        };
         Body::new(Observed::new(body, move |bytes| {
-            let _until_then = &slot;
             family.response_size.observe(to_f64(bytes));
             family.duration.observe(start.elapsed().as_secs_f64());
         }))

@@ -8,7 +8,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{any, get};
 use http::HeaderValue;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Node, RequestIds, RequestSlots};
+use ipfrs_node::{Node, RequestIds, RequestSlots, Requests};
 use prometheus::Registry;
 
 use crate::compression::Compression;
@@ -73,8 +73,6 @@ impl Deref for AppState {
 pub struct App {
     /// All routes.
     pub service: Service,
-    /// The slots of requests, which all front-ends share.
-    pub slots: RequestSlots,
     /// The metrics that whoever accepts connections keeps.
     pub metrics: HttpMetrics,
 }
@@ -88,10 +86,11 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
     let metrics = HttpMetrics::register(registry)?;
     let max_age = node.config().cache.max_age_seconds;
     let ready = ReadyAnswers::new(&node, &metrics);
-    let slots = RequestSlots::new(&node, metrics.requests_active.clone(), config.gateway.max_concurrent_requests);
+    let (most, per_client) = (config.gateway.max_concurrent_requests, config.gateway.max_requests_per_client);
+    let slots = RequestSlots::new(&node, Requests::Http, metrics.requests_active.clone(), most, per_client);
     let state = AppState(Arc::new(Shared {
         ready,
-        slots: slots.clone(),
+        slots,
         hosts: Hosts::new(&config.gateway),
         compression: Compression::new(&config.compression, &node, registry)?,
         node,
@@ -137,7 +136,7 @@ pub fn app(node: Node, config: &HttpConfig, port: u16, lifecycle: Lifecycle, reg
         .route("/ipns", any(gateway::handle))
         .route("/ipns/", any(gateway::handle))
         .with_state(state.clone());
-    Ok(App { service: Service { state, router, tunnels: Tunnels::default() }, slots, metrics })
+    Ok(App { service: Service { state, router, tunnels: Tunnels::default() }, metrics })
 }
 
 async fn no_such_route(uri: http::Uri) -> GatewayError {

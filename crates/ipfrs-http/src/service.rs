@@ -81,7 +81,7 @@ impl Service {
     }
 
     /// How a request is answered.
-    fn step<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Step
+    fn step<B>(&self, mut request: Request<B>, peer: Option<IpAddr>) -> Step
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<axum::BoxError>,
@@ -97,18 +97,24 @@ impl Service {
             return self.connect(&request);
         }
         let hosts = &self.state.hosts;
+        let client = hosts.client(peer, request.headers());
         let called = hosts.read(&request, peer, &self.tunnels);
-        match called.map(|called| hosts.way(&called, request.uri().path())) {
-            Ok(Way::Daemon | Way::Gateway) => match self.state.ready.get(&self.state, &request, request.uri().path()) {
-                Some(response) => Step::Ready { response: Some(response) },
-                // The same that the router leads to, with fewer instructions than it takes to find that out.
-                None if Namespace::of_path(request.uri().path()).is_some() => {
-                    let answer = gateway::serve_site(self.state.clone(), Site::PATHS, request.map(Body::new));
-                    Step::Content { inner: Box::pin(answer) }
+        let way = called.map(|called| hosts.way(&called, request.uri().path()));
+        match way {
+            Ok(Way::Daemon | Way::Gateway) => {
+                match self.state.ready.get(&self.state, &request, request.uri().path(), client) {
+                    Ok(response) => return Step::Ready { response: Some(response) },
+                    Err(taken) => metrics::come_from(&mut request, client, taken),
                 }
-                None => Step::Routed { inner: self.router.clone().call(request) },
-            },
+                // The same that the router leads to, with fewer instructions than it takes to find that out.
+                if Namespace::of_path(request.uri().path()).is_some() {
+                    let answer = gateway::serve_site(self.state.clone(), Site::PATHS, request.map(Body::new));
+                    return Step::Content { inner: Box::pin(answer) };
+                }
+                Step::Routed { inner: self.router.clone().call(request) }
+            }
             Ok(Way::Hosted(visit)) => {
+                metrics::come_from(&mut request, client, None);
                 let request = request.map(Body::new);
                 let answer = hosted::answer(self.state.clone(), self.router.clone(), *visit, request);
                 Step::Content { inner: Box::pin(answer) }

@@ -92,8 +92,8 @@ impl FrontEnd for Grpc {
 
     type Answering = ipfrs_grpc::Answering;
 
-    fn answer(&self, request: Request<Received>, _peer: IpAddr) -> Self::Answering {
-        self.answer(request)
+    fn answer(&self, request: Request<Received>, peer: IpAddr) -> Self::Answering {
+        self.answer(request, Some(peer))
     }
 
     /// Opens none.

@@ -90,7 +90,7 @@ impl Gateway {
         let mut app = parts.app(config, port, &lifecycle)?;
         let mut grpc = None;
         if config.grpc.enabled {
-            let services = parts.grpc(config, &app, &lifecycle)?;
+            let services = parts.grpc(config, &lifecycle)?;
             app.service.mount_grpc(services.web_routes(), grpc_addresses.iter().map(SocketAddr::to_string).collect());
             grpc = Some((services, grpc_listeners));
         }

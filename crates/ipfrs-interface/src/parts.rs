@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipfrs_core::{Error, Result};
 use ipfrs_grpc::{Grpc, Limits};
 use ipfrs_http::{App, Lifecycle};
-use ipfrs_node::{BlockStore, Node};
+use ipfrs_node::{BlockStore, Node, TrustedProxies};
 use prometheus::Registry;
 use prometheus::process_collector::ProcessCollector;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -35,10 +35,11 @@ impl Parts {
         Ok(Self { node, registry })
     }
 
-    /// gRPC over the same Node, with the limits of `app`.
-    pub(crate) fn grpc(&self, config: &Config, app: &App, lifecycle: &Lifecycle) -> Result<Grpc> {
+    /// gRPC over the same Node, with limits of its own.
+    pub(crate) fn grpc(&self, config: &Config, lifecycle: &Lifecycle) -> Result<Grpc> {
         let limits = Limits {
-            slots: app.slots.clone(),
+            calls: (config.grpc.max_concurrent_calls, config.grpc.max_calls_per_client),
+            proxies: TrustedProxies::new(&config.gateway.trusted_proxies),
             upload_idle: Duration::from_secs(config.gateway.upload_idle_seconds),
             compression: config.compression.enabled,
         };

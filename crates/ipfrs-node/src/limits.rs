@@ -35,6 +35,18 @@ pub enum Limit {
     RequestTime,
     /// There were too many requests at the same time (`gateway.max_concurrent_requests`).
     ConcurrentRequests,
+    /// One client had too many requests at the same time (`gateway.max_requests_per_client`, or its share of all).
+    RequestsPerClient,
+    /// There were too many calls of gRPC at the same time (`grpc.max_concurrent_calls`).
+    ConcurrentCalls,
+    /// One client had too many calls of gRPC at the same time (`grpc.max_calls_per_client`, or its share of all).
+    CallsPerClient,
+    /// Permits were short, and the client took nothing of its response.
+    StalledResponse,
+    /// The bodies of requests took all of the memory for them.
+    RequestMemory,
+    /// The bodies of one client's requests took its share of the memory for them.
+    RequestMemoryShare,
     /// The client took nothing of its answer for too long (`server.write_timeout_seconds`).
     WriteTimeout,
     /// The content is larger than what is served in a form that cannot be verified (`gateway.max_deserialized_bytes`).
@@ -53,16 +65,22 @@ pub enum Limit {
     UploadIdle,
     /// The body of a request, or a part of it, is too large: the limits of batches, blocks and uploads.
     BodyBytes,
-    /// Work that requests share was full: imports, memory for bodies, operations, records.
+    /// Work that requests share was full: imports, memory for work on requests, operations, records.
     Capacity,
 }
 
 impl Limit {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 19] = [
         Self::RetrievalTimeout,
         Self::RequestTime,
         Self::ConcurrentRequests,
+        Self::RequestsPerClient,
+        Self::ConcurrentCalls,
+        Self::CallsPerClient,
+        Self::StalledResponse,
+        Self::RequestMemory,
+        Self::RequestMemoryShare,
         Self::WriteTimeout,
         Self::DeserializedBytes,
         Self::RangeRequestBytes,
@@ -82,6 +100,12 @@ impl Limit {
             Self::RetrievalTimeout => "retrieval_timeout",
             Self::RequestTime => "max_request",
             Self::ConcurrentRequests => "max_concurrent_requests",
+            Self::RequestsPerClient => "max_requests_per_client",
+            Self::ConcurrentCalls => "max_concurrent_calls",
+            Self::CallsPerClient => "max_calls_per_client",
+            Self::StalledResponse => "stalled_response",
+            Self::RequestMemory => "request_memory",
+            Self::RequestMemoryShare => "request_memory_share",
             Self::WriteTimeout => "write_timeout",
             Self::DeserializedBytes => "max_deserialized",
             Self::RangeRequestBytes => "max_range_request",

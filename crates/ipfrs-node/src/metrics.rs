@@ -67,6 +67,7 @@ pub(crate) struct Metrics {
     pub store_faults: IntCounter,
     /// Pins, direct and recursive.
     pub pins: IntGauge,
+    pub request_memory: IntGauge,
     /// Collections of garbage.
     pub collections: CollectionMetrics,
     /// What denylists keep back.
@@ -132,6 +133,8 @@ impl Metrics {
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Bytes of the store on disk")?,
             store_faults: r.counter("ipfrs_store_faults_total", "How often bytes of a pack turned out to be gone")?,
+            request_memory: r
+                .gauge("ipfrs_request_memory_bytes", "Memory for bodies of requests that must be whole")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(&r)?,
             denylists: r.denylists()?,

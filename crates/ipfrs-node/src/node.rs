@@ -31,14 +31,15 @@ use crate::names::dnslink::Dnslink;
 use crate::operations::Operations;
 use crate::protection::Protection;
 use crate::readiness::Readiness;
+use crate::request_memory::MemoryPool;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
 /// Longest that a request waits for others to end.
 const TURN_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Most memory for bodies of requests that must be whole, in KiB: 512 MiB.
-const WHOLE_BODIES_KIB: u32 = 512 * 1024;
+/// Most memory for work on what came of requests, in KiB: 512 MiB.
+const WORK_KIB: u32 = 512 * 1024;
 
 /// A block store with everything that front-ends do with it. Cheap to clone: clones are the same node.
 #[derive(Debug, Clone)]
@@ -79,8 +80,10 @@ pub(crate) struct Inner {
     pub(crate) read_only: bool,
     /// One permit for each import that works at the moment.
     imports: Arc<Semaphore>,
-    /// One permit for each KiB of bodies that are whole in memory.
-    whole_bodies: Arc<Semaphore>,
+    /// One permit for each KiB that work on requests takes.
+    work: Arc<Semaphore>,
+    /// For bodies of requests that are whole in memory.
+    pub(crate) memory: MemoryPool,
     identity: Identity,
     pub(crate) keystore: Keystore,
     bandwidth: Bandwidth,
@@ -223,7 +226,8 @@ impl Node {
             names: Names::new(&repo, &config.ipns, config.cache.enabled),
             dnslink: Dnslink::new(&config.dnslink, &config.dns, metrics.dnslink.clone())?,
             imports: Arc::new(Semaphore::new(config.concurrency.max_concurrent_tasks)),
-            whole_bodies: Arc::new(Semaphore::new(WHOLE_BODIES_KIB as usize)),
+            work: Arc::new(Semaphore::new(WORK_KIB as usize)),
+            memory: MemoryPool::new(&config.batch),
             config,
             metrics,
             identity,
@@ -397,14 +401,14 @@ impl Node {
         turn.map_err(busy)?.map_err(|e| Error::internal("the node is closed").with_source(e))
     }
 
-    /// Waits for room in memory for a request's body of at most `bytes` that must be whole; the room is free again when
-    /// the permit is dropped.
+    /// Waits for memory for work that takes at most `bytes`; it is free again when the permit is dropped. Only for work
+    /// that no client can delay: for everything else there is [`Self::request_memory`].
     ///
     /// # Errors
     /// [`ErrorKind::RateLimited`] when there is no room for too long.
-    pub async fn room(&self, bytes: usize) -> Result<Room> {
-        let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX).min(WHOLE_BODIES_KIB);
-        let room = timeout(TURN_PATIENCE, self.inner.whole_bodies.clone().acquire_many_owned(kibibytes)).await;
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Room> {
+        let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX).min(WORK_KIB);
+        let room = timeout(TURN_PATIENCE, self.inner.work.clone().acquire_many_owned(kibibytes)).await;
         let full = |_| Error::new(ErrorKind::RateLimited, "too many large requests at the same time: try again later");
         let room = room.map_err(full)?.map_err(|e| Error::internal("the node is closed").with_source(e))?;
         Ok(Room { _permit: room })
@@ -442,8 +446,8 @@ fn make_repo(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(|e| Error::io(format_args!("cannot make the repo {}", path.display()), e))
 }
 
-/// Room in memory for the body of a request; see [`Node::room`].
+/// Memory for work on a request; see [`Node::room`].
 #[derive(Debug)]
-pub struct Room {
+pub(crate) struct Room {
     _permit: OwnedSemaphorePermit,
 }

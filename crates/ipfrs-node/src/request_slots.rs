@@ -1,52 +1,352 @@
-//! Slots for requests: how many are answered at the same time, in all front-ends together.
+//! Permits for requests under way at the same time. Each front-end has a pool of its own, which its clients share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind};
+use parking_lot::Mutex;
 use prometheus::IntGauge;
+use tokio::time::Instant;
 
-use crate::{Limit, Node};
+use crate::fair_pool::{FairPool, Share, Shortage};
+use crate::{Client, Limit, Node};
 
-/// The slots of `gateway.max_concurrent_requests`. Cloning shares them.
-#[derive(Debug, Clone)]
-pub struct RequestSlots {
-    node: Node,
-    active: IntGauge,
-    most: usize,
+/// Permits that a client gets while any are free.
+const CLIENT_MINIMUM: usize = 2;
+
+/// When permits are short, a response is given up of which its client has taken nothing for this long.
+const STALLED_AFTER: Duration = Duration::from_secs(10);
+
+/// Time between two looks for responses that have stalled.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// One look frees at most this part of all permits: an eighth.
+const RECLAIMED_PART: usize = 8;
+
+/// The front-end whose requests are limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Requests {
+    /// HTTP, with gRPC-Web and whatever else comes to its listener.
+    Http,
+    /// gRPC, on its listener.
+    Grpc,
 }
+
+impl Requests {
+    /// The words for requests, the key of the limit of all, and that of one client.
+    fn names(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Http => ("requests", "gateway.max_concurrent_requests", "gateway.max_requests_per_client"),
+            Self::Grpc => ("calls", "grpc.max_concurrent_calls", "grpc.max_calls_per_client"),
+        }
+    }
+
+    fn limit(self, shortage: Shortage) -> Limit {
+        match (self, shortage) {
+            (Self::Http, Shortage::Total) => Limit::ConcurrentRequests,
+            (Self::Http, Shortage::Share | Shortage::Client) => Limit::RequestsPerClient,
+            (Self::Grpc, Shortage::Total) => Limit::ConcurrentCalls,
+            (Self::Grpc, Shortage::Share | Shortage::Client) => Limit::CallsPerClient,
+        }
+    }
+}
+
+/// The permits of a front-end. Cloning shares them.
+#[derive(Debug, Clone)]
+pub struct RequestSlots(Arc<Slots>);
+
+#[derive(Debug)]
+struct Slots {
+    node: Node,
+    requests: Requests,
+    active: IntGauge,
+    pool: FairPool,
+    most_per_client: usize,
+    /// The responses that are being sent, by number.
+    sending: Mutex<HashMap<u64, Weak<dyn Sending>>>,
+    next: AtomicU64,
+    /// The last looks for responses that have stalled: of one client, and of all. A client that is refused all the time
+    /// does not keep others from looking.
+    looked: [Mutex<Option<Instant>>; 2],
+}
+
+/// The refusal of a permit.
+#[derive(Debug, Clone, Copy)]
+pub struct NoPermit(Shortage);
 
 impl RequestSlots {
-    /// As many as `most`; `active` shows how many are taken.
+    /// `most` permits, and at most `most_per_client` for one client, unless that is 0. `active` shows how many are
+    /// taken.
     #[must_use]
-    pub fn new(node: &Node, active: IntGauge, most: usize) -> Self {
-        Self { node: node.clone(), active, most }
+    pub fn new(node: &Node, requests: Requests, active: IntGauge, most: usize, most_per_client: usize) -> Self {
+        let bound = if most_per_client == 0 { usize::MAX } else { most_per_client };
+        Self(Arc::new(Slots {
+            node: node.clone(),
+            requests,
+            active,
+            pool: FairPool::new(most, CLIENT_MINIMUM, bound),
+            most_per_client,
+            sending: Mutex::default(),
+            next: AtomicU64::default(),
+            looked: Default::default(),
+        }))
     }
 
-    /// A slot for one more request; `None` where all are taken.
-    #[must_use]
-    pub fn take(&self) -> Option<RequestSlot> {
-        self.active.inc();
-        let slot = RequestSlot(self.active.clone());
-        let most = i64::try_from(self.most).unwrap_or(i64::MAX);
-        (slot.0.get() <= most).then_some(slot)
+    /// Takes a permit for one more request of a client. Where permits are short, responses that have stalled give up
+    /// theirs.
+    ///
+    /// # Errors
+    /// [`NoPermit`] when none is free, or the client has its share. Nothing is counted yet: see [`Self::refusal`].
+    pub fn take(&self, client: Client) -> Result<RequestSlot, NoPermit> {
+        let taken = self.0.pool.take(client, 1).or_else(|shortage| {
+            let of = (shortage != Shortage::Total).then_some(client);
+            if self.reclaim(of) { self.0.pool.take(client, 1) } else { Err(shortage) }
+        });
+        let share = taken.map_err(NoPermit)?;
+        self.0.active.inc();
+        Ok(RequestSlot { slots: self.clone(), share })
     }
 
-    /// What a request is told that gets no slot, of kind [`ErrorKind::RateLimited`]. Counts that it was.
+    /// The error for a request that gets no permit, of kind [`ErrorKind::RateLimited`]. Counts that it was refused.
     #[must_use]
-    pub fn refusal(&self) -> Error {
-        self.node.count_refusal(Limit::ConcurrentRequests);
-        let what = format!(
-            "{} requests are being answered, the most at the same time (gateway.max_concurrent_requests)",
-            self.most
-        );
-        Error::new(ErrorKind::RateLimited, format!("{what}: try again in a second"))
+    pub fn refusal(&self, NoPermit(shortage): NoPermit) -> Error {
+        self.0.node.count_refusal(self.0.requests.limit(shortage));
+        let most = self.0.pool.capacity();
+        let (words, key, client_key) = self.0.requests.names();
+        let text = match shortage {
+            Shortage::Total => {
+                format!("{most} {words} are being answered, the most at the same time ({key}): try again in a second")
+            }
+            Shortage::Share => format!(
+                "as many {words} of this client are being answered as there are permits left for all others, of {most} \
+                 ({key}): try again when some have ended; a proxy that asks for many clients belongs in \
+                 gateway.trusted_proxies"
+            ),
+            Shortage::Client => format!(
+                "{most} {words} of this client are being answered, the most of one client at the same time \
+                 ({client_key} = {most}): try again when some have ended",
+                most = self.0.most_per_client
+            ),
+        };
+        Error::new(ErrorKind::RateLimited, text)
+    }
+
+    /// Gives up the responses that have stalled for the longest time, of one client or of all. Returns whether there
+    /// were any.
+    fn reclaim(&self, client: Option<Client>) -> bool {
+        let now = Instant::now();
+        {
+            let mut looked = self.0.looked[usize::from(client.is_none())].lock();
+            if looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+                return false;
+            }
+            *looked = Some(now);
+        }
+        let sending: Vec<_> = self.0.sending.lock().values().filter_map(Weak::upgrade).collect();
+        let mut stalled: Vec<_> = sending
+            .into_iter()
+            .filter_map(|response| {
+                let (of, since) = response.stalled()?;
+                let is_meant = client.is_none_or(|client| client == of);
+                (is_meant && now.duration_since(since) >= STALLED_AFTER).then_some((since, response))
+            })
+            .collect();
+        stalled.sort_by_key(|(since, _)| *since);
+        stalled.truncate(self.0.pool.capacity().div_ceil(RECLAIMED_PART));
+        for (_, response) in &stalled {
+            response.give_up();
+            self.0.node.count_refusal(Limit::StalledResponse);
+        }
+        !stalled.is_empty()
     }
 }
 
-/// The slot of a request, until this is dropped: when the body of its answer has ended.
+/// The permit of a request, until this is dropped.
 #[derive(Debug)]
-pub struct RequestSlot(IntGauge);
+pub struct RequestSlot {
+    slots: RequestSlots,
+    share: Share,
+}
+
+impl RequestSlot {
+    /// Keeps the permit for as long as `response` is being sent. When permits are short and the client takes nothing,
+    /// both are dropped.
+    #[must_use]
+    pub fn hold<T: Send + 'static>(self, response: T) -> Held<T> {
+        let (slots, client) = (self.slots.clone(), self.share.client());
+        let content = Mutex::new(Content { response: Some((response, self)), since: Some(Instant::now()) });
+        let cell = Arc::new(Cell { client, content });
+        let number = slots.0.next.fetch_add(1, Ordering::Relaxed);
+        let weak = Arc::downgrade(&cell);
+        slots.0.sending.lock().insert(number, weak);
+        Held { cell, slots, number }
+    }
+}
 
 impl Drop for RequestSlot {
     fn drop(&mut self) {
-        self.0.dec();
+        self.slots.0.active.dec();
+    }
+}
+
+/// A response that is being sent.
+trait Sending: fmt::Debug + Send + Sync {
+    /// The client, and since when it has taken nothing of what there is for it.
+    fn stalled(&self) -> Option<(Client, Instant)>;
+
+    /// Drops the response and its permit.
+    fn give_up(&self);
+}
+
+struct Cell<T> {
+    client: Client,
+    content: Mutex<Content<T>>,
+}
+
+struct Content<T> {
+    /// `None` once it was given up.
+    response: Option<(T, RequestSlot)>,
+    /// The last time that the client was given something to take; `None` while the response waits for the daemon.
+    since: Option<Instant>,
+}
+
+impl<T> fmt::Debug for Cell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cell").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send> Sending for Cell<T> {
+    fn stalled(&self) -> Option<(Client, Instant)> {
+        // A response that is being polled makes progress.
+        let content = self.content.try_lock()?;
+        content.response.as_ref()?;
+        Some((self.client, content.since?))
+    }
+
+    fn give_up(&self) {
+        let given_up = self.content.try_lock().and_then(|mut content| content.response.take());
+        // Outside of the lock: a response may do much when it ends.
+        drop(given_up);
+    }
+}
+
+/// A response that has a permit while it is being sent.
+#[derive(Debug)]
+pub struct Held<T: Send + 'static> {
+    cell: Arc<Cell<T>>,
+    slots: RequestSlots,
+    number: u64,
+}
+
+impl<T: Send + 'static> Held<T> {
+    /// Asks the response for its next piece; `None` where it was given up.
+    pub fn poll<R>(&self, poll: impl FnOnce(&mut T) -> Poll<R>) -> Option<Poll<R>> {
+        let mut content = self.cell.content.lock();
+        let (response, _) = content.response.as_mut()?;
+        let polled = poll(response);
+        content.since = polled.is_ready().then(Instant::now);
+        Some(polled)
+    }
+
+    /// Looks at the response; `None` where it was given up.
+    pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        self.cell.content.lock().response.as_ref().map(|(response, _)| look(response))
+    }
+
+    /// The error of a response that was given up.
+    #[must_use]
+    pub fn given_up(&self) -> Error {
+        let (words, key, _) = self.slots.0.requests.names();
+        let seconds = STALLED_AFTER.as_secs();
+        let text = format!(
+            "the client took nothing of the response for {seconds} s or more while too many {words} were being answered \
+             ({key}): ask again, and read what comes"
+        );
+        Error::new(ErrorKind::RateLimited, text)
+    }
+}
+
+impl<T: Send + 'static> Drop for Held<T> {
+    fn drop(&mut self) {
+        self.slots.0.sending.lock().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use prometheus::Registry;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::{MemoryStore, NodeConfig};
+
+    async fn slots(most: usize, per_client: usize) -> (tempfile::TempDir, RequestSlots) {
+        let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
+        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await.unwrap();
+        let active = IntGauge::new("active", "help").unwrap();
+        (repo, RequestSlots::new(&node, Requests::Http, active, most, per_client))
+    }
+
+    fn client(number: u8) -> Client {
+        Client::of(IpAddr::from([10, 0, 0, number]))
+    }
+
+    #[tokio::test]
+    async fn refusal_names_the_limit_that_struck() {
+        let (_repo, shared) = slots(4, 0).await;
+        let _held = [shared.take(client(1)).unwrap(), shared.take(client(1)).unwrap()];
+        let text = shared.refusal(shared.take(client(1)).unwrap_err()).to_string();
+        assert!(text.contains("of this client") && text.contains("gateway.max_concurrent_requests"), "{text}");
+        let _others = [shared.take(client(2)).unwrap(), shared.take(client(3)).unwrap()];
+        let text = shared.refusal(shared.take(client(4)).unwrap_err()).to_string();
+        assert!(text.contains("4 requests are being answered"), "{text}");
+        let (_repo, bounded) = slots(100, 1).await;
+        let _held = bounded.take(client(1)).unwrap();
+        let text = bounded.refusal(bounded.take(client(1)).unwrap_err()).to_string();
+        assert!(text.contains("gateway.max_requests_per_client = 1"), "{text}");
+        bounded.take(client(2)).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stalled_responses_give_up_permits_when_these_are_short() {
+        let (_repo, slots) = slots(3, 0).await;
+        let hold = |number| slots.take(client(number)).unwrap().hold(number);
+        let waits_for_us = hold(1);
+        assert!(waits_for_us.poll(|_| Poll::<()>::Pending).unwrap().is_pending());
+        let stalled_first = hold(2);
+        advance(Duration::from_secs(3)).await;
+        let stalled_next = hold(3);
+        advance(STALLED_AFTER.saturating_sub(Duration::from_secs(3))).await;
+        let another = slots.take(client(4)).unwrap();
+        assert!(stalled_first.look(|_| ()).is_none() && stalled_first.poll(|_| Poll::Ready(())).is_none());
+        // A response that its client has just read has not stalled.
+        assert!(stalled_next.poll(|_| Poll::Ready(())).is_some());
+        advance(STALLED_AFTER.saturating_sub(Duration::from_secs(1))).await;
+        assert!(slots.take(client(5)).is_err());
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(slots.0.active.get(), 3);
+        drop(slots.take(client(5)).unwrap());
+        assert!(stalled_next.look(|_| ()).is_none() && waits_for_us.look(|_| ()).is_some());
+        drop((waits_for_us, stalled_first, stalled_next, another));
+        assert_eq!((slots.0.active.get(), slots.0.sending.lock().len()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_over_its_share_gives_up_its_own_responses_only() {
+        let (_repo, slots) = slots(8, 0).await;
+        let hold = |number| slots.take(client(number)).unwrap().hold(());
+        let (other, own) = (hold(1), [hold(2), hold(2), hold(2)]);
+        assert!(slots.take(client(2)).is_err());
+        advance(STALLED_AFTER).await;
+        drop(slots.take(client(2)).unwrap());
+        assert!(other.look(|()| ()).is_some());
+        assert_eq!(own.iter().filter(|own| own.look(|()| ()).is_some()).count(), 2);
     }
 }

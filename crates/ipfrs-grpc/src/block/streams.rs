@@ -1,6 +1,9 @@
 //! Blocks that clients stream: all to be put, or operations of all kinds.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
+use std::time::Duration;
 
 use futures::stream::{Stream, StreamExt, TryStreamExt};
 use futures::{future, stream};
@@ -15,11 +18,12 @@ use ipfrs_proto::block::v1::{
 };
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
 use tonic::{Status, Streaming};
 
 use super::{get, has, put};
 use crate::error::{self, Fault};
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, paused};
 
 /// Operations of one stream that are under way at the same time.
 const MAX_OPERATIONS: usize = 256;
@@ -97,29 +101,55 @@ pub(super) async fn put_all(
 }
 
 /// Does what the client asks for, several operations at a time, and answers each as soon as it is done. When the daemon
-/// drains, what was asked by then is the last.
+/// drains, what was asked by then is the last. A client that pauses for longer than `idle` while none is under way is
+/// given up.
 pub(super) fn answers(
     node: &Node,
     lifecycle: &Lifecycle,
+    idle: Duration,
     requests: Streaming<StreamBlocksRequest>,
 ) -> impl Stream<Item = Result<StreamBlocksResponse, Status>> + Send + use<> {
-    let (node, window) = (node.clone(), Window::new());
+    let (node, window, under_way) = (node.clone(), Window::new(), UnderWay::default());
     let (until, draining) = (lifecycle.clone(), lifecycle.clone());
     let requests = requests.map_err(error::clarified).take_until(async move { until.drain_begun().await });
+    let requests = until_idle(requests, idle, under_way.clone());
     let operations = requests.and_then(move |StreamBlocksRequest { id, operation }| {
-        let (node, window) = (node.clone(), window.clone());
+        let (node, window, operation_under_way) = (node.clone(), window.clone(), under_way.clone());
         async move {
             let bytes = if let Some(Operation::Put(put)) = &operation { put.data.len() } else { 0 };
             let room = window.room(bytes).await;
             Ok(async move {
                 let result = Some(answer(&node, operation).await);
-                drop(room);
+                drop((room, operation_under_way));
                 Ok(StreamBlocksResponse { id, result })
             })
         }
     });
     let ended = future::lazy(move |_| draining.is_draining().then(stopping));
     operations.try_buffer_unordered(MAX_OPERATIONS).chain(stream::once(ended).filter_map(future::ready).map(Err))
+}
+
+/// A handle for each operation that is under way, and two for the stream itself.
+type UnderWay = Arc<()>;
+
+/// The same requests, with an error behind a pause that is longer than `idle`. While an operation is under way, it is
+/// not the client's turn.
+fn until_idle<T>(
+    requests: impl Stream<Item = Result<T, Status>> + Send,
+    idle: Duration,
+    under_way: UnderWay,
+) -> impl Stream<Item = Result<T, Status>> + Send {
+    let (mut requests, mut timer) = (Box::pin(requests), None::<Pin<Box<Sleep>>>);
+    stream::poll_fn(move |cx| {
+        let polled = requests.as_mut().poll_next(cx);
+        if polled.is_ready() || Arc::strong_count(&under_way) > 2 {
+            timer = None;
+            return polled;
+        }
+        ready!(timer.get_or_insert_with(|| Box::pin(sleep(idle))).as_mut().poll(cx));
+        timer = None;
+        Poll::Ready(Some(Err(paused(idle))))
+    })
 }
 
 async fn answer(node: &Node, operation: Option<Operation>) -> Answer {
@@ -146,4 +176,28 @@ async fn answer(node: &Node, operation: Option<Operation>) -> Answer {
 fn stopping() -> Status {
     let why = "the daemon stops: what was answered is done, ask for the rest again later";
     error::status(Error::new(ErrorKind::Unavailable, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tonic::Code;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn stream_ends_when_its_client_pauses_and_nothing_is_under_way() {
+        let idle = Duration::from_secs(60);
+        let under_way = UnderWay::default();
+        let operation = under_way.clone();
+        let (_kept, beginning) = (under_way.clone(), stream::iter([Ok::<_, Status>(1)]));
+        let mut requests = Box::pin(until_idle(beginning.chain(stream::pending()), idle, under_way));
+        assert_eq!(requests.next().await.unwrap().unwrap(), 1);
+        tokio::time::timeout(100 * idle, requests.next()).await.unwrap_err();
+        drop(operation);
+        // As in a stream of which an operation ended: it is asked for the next request.
+        let next = poll_fn(|cx| requests.as_mut().poll_next(cx)).await;
+        assert_eq!(next.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+    }
 }

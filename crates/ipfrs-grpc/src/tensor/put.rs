@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::Error;
-use ipfrs_node::{NewTensor, Node, Room, UploadOptions};
+use ipfrs_node::{NewTensor, Node, UploadOptions};
 use ipfrs_proto::tensor::v1::put_tensor_request::Part;
 use ipfrs_proto::tensor::v1::{PutTensorOptions, PutTensorRequest, PutTensorResponse, TensorInfo};
 use tonic::{Response, Status};
@@ -22,10 +22,6 @@ const MAX_TENSORS: usize = 100_000;
 /// Bytes that are remembered for a tensor besides its name and shape, about.
 const TENSOR_BYTES: usize = 128;
 
-/// Descriptions of more than this have room among what is whole in memory: as much again whenever it is full. Who sends
-/// slowly keeps no more than what came.
-const ROOM_BYTES: usize = 256 * 1024;
-
 /// What is known before the bytes come.
 #[derive(Default)]
 struct Described {
@@ -33,8 +29,6 @@ struct Described {
     tensors: Vec<NewTensor>,
     /// Bytes in memory, about.
     bytes: usize,
-    /// For all but the first of them.
-    rooms: Vec<Room>,
 }
 
 /// Stores what a client streams.
@@ -42,7 +36,7 @@ pub(super) async fn put(
     node: &Node,
     mut inbound: Inbound<PutTensorRequest>,
 ) -> Result<Response<PutTensorResponse>, Status> {
-    let mut described = Described::default();
+    let (mut described, mut memory) = (Described::default(), node.request_memory());
     let first = loop {
         match inbound.next().await?.map(|message| message.part) {
             Some(Some(Part::Options(options))) => described.options(options)?,
@@ -53,11 +47,9 @@ pub(super) async fn put(
             }
             None => break Bytes::new(),
         }
-        while described.bytes > ROOM_BYTES * (described.rooms.len() + 1) {
-            described.rooms.push(node.room(ROOM_BYTES).await.map_err(Fault::from)?);
-        }
+        memory.grow_to(described.bytes).map_err(Fault::from)?;
     };
-    let Described { options, tensors, bytes, rooms } = described;
+    let Described { options, tensors, bytes } = described;
     let PutTensorOptions { metadata, name, no_pin } = options.unwrap_or_default();
     let filename = Some(name).filter(|name| !name.is_empty());
     filename.as_deref().map_or(Ok(()), UploadOptions::check_name).map_err(in_field("options.name"))?;
@@ -76,7 +68,7 @@ pub(super) async fn put(
     let (file, tensors) = put.map_err(payload::import_status)?;
     let tensors = aside(bytes, move || tensors.iter().map(whole).collect()).await?;
     let mut response = Response::new(PutTensorResponse { cid: file.cid.to_string(), size: file.size, tensors });
-    response.extensions_mut().insert(Kept::new(rooms));
+    response.extensions_mut().insert(Kept::new(memory));
     Ok(response)
 }
 

@@ -173,6 +173,11 @@ impl Compression {
         }
     }
 
+    /// Whether a request of `version` that sends the headers `asked` takes nothing but what is compressed.
+    pub(crate) fn refuses_identity(&self, version: Version, asked: &HeaderMap) -> bool {
+        self.accepted(version, asked).is_some_and(|accepted| accepted.refuses_identity())
+    }
+
     /// Whether a request of `version` that sends the headers `asked` gets an answer as it is that may be compressed.
     pub(crate) fn leaves(&self, version: Version, asked: &HeaderMap) -> bool {
         let chosen = |accepted: &Accepted| accepted.best(&self.config.algorithms).is_some();

@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::LOCATION;
 use http::{Method, StatusCode, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::NameRoot;
+use ipfrs_node::{Client, NameRoot, NoPermit, RequestSlot};
 use tower::Service as _;
 
 use super::hosts::{Place, Visit};
@@ -43,11 +43,16 @@ pub(crate) struct PublicHost;
 /// Answers a request to such a host. `router` is the daemon's.
 pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mut request: Request) -> Response {
     let arrived = Arrived(Instant::now());
-    let decision = in_slot(&state, request.uri().path(), decide(&state, &visit, request.uri(), request.method())).await;
-    let Some(decision) = decision else {
-        let family = state.metrics.family(UNMATCHED, request.method());
-        let id = request_id::of(request.headers(), &state.request_ids);
-        return metrics::observed(&state, family, request, async |_| limits::too_many(&state, UNMATCHED, &id)).await;
+    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    let deciding = decide(&state, &visit, request.uri(), request.method());
+    let decision = match in_slot(&state, client, request.uri().path(), deciding).await {
+        Ok(decision) => decision,
+        Err(refused) => {
+            let family = state.metrics.family(UNMATCHED, request.method());
+            let id = request_id::of(request.headers(), &state.request_ids);
+            let answer = async |_| limits::too_many(&state, refused, UNMATCHED, &id);
+            return metrics::observed(&state, family, request, answer).await;
+        }
     };
     request.extensions_mut().insert(arrived);
     match decision {
@@ -55,14 +60,20 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
             if is_public {
                 request.extensions_mut().insert(PublicHost);
             }
-            match state.ready.get(&state, &request, request.uri().path()) {
-                Some(response) => response,
-                None => router.call(request).await.unwrap_or_else(|never| match never {}),
+            match state.ready.get(&state, &request, request.uri().path(), client) {
+                Ok(response) => response,
+                Err(taken) => {
+                    metrics::come_from(&mut request, client, taken);
+                    router.call(request).await.unwrap_or_else(|never| match never {})
+                }
             }
         }
-        Ok(Decision::Site(site)) => match ready(&state, &site, &request) {
-            Some(response) => response,
-            None => serve_site(state, site, request).await,
+        Ok(Decision::Site(site)) => match ready(&state, &site, &request, client) {
+            Ok(response) => response,
+            Err(taken) => {
+                metrics::come_from(&mut request, client, taken);
+                serve_site(state, site, request).await
+            }
         },
         Ok(Decision::Welcome(paths)) => {
             let family = state.metrics.family("/", request.method());
@@ -84,17 +95,19 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
 }
 
 /// What is decided about a request. Who has to wait for that, for DNS, is one of those that are answered at the same time;
-/// `None` where there are too many.
-async fn in_slot<T>(state: &AppState, path: &str, deciding: impl Future<Output = T>) -> Option<T> {
+/// an error where there are too many.
+async fn in_slot<T>(
+    state: &AppState,
+    client: Client,
+    path: &str,
+    deciding: impl Future<Output = T>,
+) -> std::result::Result<T, NoPermit> {
     let mut deciding = pin!(deciding);
     if let Poll::Ready(decision) = futures::poll!(deciding.as_mut()) {
-        return Some(decision);
+        return Ok(decision);
     }
-    let _slot = match limits::is_counted(path) {
-        true => Some(state.slots.take()?),
-        false => None,
-    };
-    Some(deciding.await)
+    let _permit = limits::is_counted(path).then(|| state.slots.take(client)).transpose()?;
+    Ok(deciding.await)
 }
 
 async fn observed(state: AppState, route: &str, request: Request, mut response: Response) -> Response {
@@ -114,10 +127,15 @@ fn content_path<'a>(visit: &Visit, path: &'a str) -> Cow<'a, str> {
 }
 
 /// The answer of a site, where it is ready.
-fn ready(state: &AppState, site: &Site, request: &Request) -> Option<Response> {
+fn ready(
+    state: &AppState,
+    site: &Site,
+    request: &Request,
+    client: Client,
+) -> std::result::Result<Response, Option<RequestSlot>> {
     let path = site.content_path(request.uri().path());
     let is_kept = !site.is_trustless && path.starts_with("/ipfs/");
-    if is_kept { state.ready.get(state, request, &path) } else { None }
+    if is_kept { state.ready.get(state, request, &path, client) } else { Err(None) }
 }
 
 enum Decision {

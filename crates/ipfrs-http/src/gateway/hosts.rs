@@ -8,10 +8,12 @@ use std::sync::Arc;
 use http::header::{HOST, HeaderName};
 use http::{HeaderMap, Uri};
 use ipfrs_core::{Error, Result};
+use ipfrs_node::{Client, TrustedProxies};
 
 use crate::GatewayConfig;
-use crate::config::{HostConfig, Namespace, Network};
+use crate::config::{HostConfig, Namespace};
 
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
@@ -190,7 +192,7 @@ pub(crate) struct Hosts {
     exact: HashMap<String, Arc<HostConfig>>,
     /// Names with a `*`, by labels.
     patterns: Vec<(Vec<String>, Arc<HostConfig>)>,
-    trusted: Vec<Network>,
+    proxies: TrustedProxies,
     /// Whether the gateway is a forward proxy.
     pub(crate) is_proxy: bool,
 }
@@ -205,14 +207,21 @@ impl Hosts {
         Self {
             exact: exact.into_iter().collect(),
             patterns: patterns.into_iter().map(|(name, host)| (labels(name), host)).collect(),
-            trusted: config.trusted_proxies.clone(),
+            proxies: TrustedProxies::new(&config.trusted_proxies),
             is_proxy: config.proxy,
         }
     }
 
     /// Whether an address is that of a proxy that is believed what it says of its clients.
     pub(crate) fn trusts(&self, peer: Option<IpAddr>) -> bool {
-        peer.is_some_and(|peer| self.trusted.iter().any(|network| network.contains(peer)))
+        peer.is_some_and(|peer| self.proxies.contains(peer))
+    }
+
+    /// Returns the client of a request from `peer` with these headers.
+    pub(crate) fn client(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Client {
+        // A value that is not ASCII is no address.
+        let hops = headers.get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));
+        self.proxies.client(peer, hops)
     }
 
     /// Where a request to `called` goes. A host that a proxy tells leads to what is configured for it and to websites, and

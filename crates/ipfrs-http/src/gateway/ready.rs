@@ -16,12 +16,15 @@ use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, RANGE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use http_body::Body as HttpBody;
-use ipfrs_node::{CacheMeter, EpochCache, Node};
+use ipfrs_core::Error;
+use ipfrs_node::{CacheMeter, Client, EpochCache, Node, RequestSlot};
 use quick_cache::Weighter;
+use tokio::sync::Semaphore;
 
 use super::request::{SERVICE_WORKER, format_by_accept};
 use super::written::Head;
 use super::{ROUTE, cors};
+use crate::body::Sized;
 use crate::compression::{Compression, Form};
 use crate::metrics::{Family, HttpMetrics};
 use crate::request_id::{self, X_REQUEST_ID};
@@ -37,6 +40,12 @@ const RENEW_AFTER_SECONDS: u64 = 1;
 /// After this long nobody is sure that the body is still in memory: then everybody goes the long way.
 const COLD_AFTER_SECONDS: u64 = 10;
 
+/// Most bodies that are read at the same time without permits for their requests.
+const MAX_WARMING: usize = 16;
+
+/// The smallest page of memory.
+const PAGE_BYTES: usize = 4 * 1024;
+
 /// What an entry takes besides its text: headers, mostly, in both forms.
 const ENTRY_BYTES: u64 = 1_536;
 
@@ -47,6 +56,8 @@ pub(crate) struct ReadyAnswers {
     meter: CacheMeter,
     family: Arc<Family>,
     started: Instant,
+    /// One permit for each body that is being read without a permit for its request.
+    warming: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -121,47 +132,90 @@ impl ReadyAnswers {
             meter: node.cache_meter("answer"),
             family: metrics.family(ROUTE, &Method::GET),
             started: Instant::now(),
+            warming: Arc::new(Semaphore::new(MAX_WARMING)),
         }
     }
 
-    /// The whole answer to a request for a content path, where it is ready.
-    pub(crate) fn get<B: HttpBody>(&self, state: &AppState, request: &Request<B>, path: &str) -> Option<Response> {
-        let cache = self.cache.as_ref()?;
+    /// Returns the whole response to a client's request for a content path, where it is ready. One that is to be made
+    /// anew is given as it is where there is no permit for that.
+    ///
+    /// # Errors
+    /// Where it is not ready; with the permit for making it anew, if that was taken.
+    pub(crate) fn get<B: HttpBody>(
+        &self,
+        state: &AppState,
+        request: &Request<B>,
+        path: &str,
+        client: Client,
+    ) -> Result<Response, Option<RequestSlot>> {
+        let Some(cache) = &self.cache else { return Err(None) };
         let is_whole = request.body().is_end_stream();
         if !is_whole || !is_plain(request.method(), request.uri(), request.headers()) {
-            return None;
+            return Err(None);
         }
         let start = Instant::now();
         let Some(ready) = cache.get(path) else {
             self.meter.misses.inc();
-            return None;
+            return Err(None);
         };
         let now = (start - self.started).as_secs();
         let made = ready.made.load(Ordering::Relaxed);
         let age = now.saturating_sub(made);
         // One request goes the long way, and makes the answer anew; those beside it are answered from here.
         let renews = || ready.made.compare_exchange(made, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        let is_stale = age >= COLD_AFTER_SECONDS || (age >= RENEW_AFTER_SECONDS && renews());
-        if is_stale {
-            self.meter.misses.inc();
-            return None;
+        let is_cold = age >= COLD_AFTER_SECONDS;
+        let is_stale = is_cold || (age >= RENEW_AFTER_SECONDS && renews());
+        let (version, asked) = (request.version(), request.headers());
+        let form = || state.compression.form(version, asked, &ready.headers);
+        let mut form = if ready.varies { form() } else { Form::AsItIs };
+        if is_stale || matches!(form, Form::Unmade) {
+            if let Ok(permit) = state.slots.take(client) {
+                self.meter.misses.inc();
+                return Err(Some(permit));
+            }
+            if matches!(form, Form::Unmade) {
+                if state.compression.refuses_identity(version, asked) {
+                    return Err(None);
+                }
+                form = Form::AsItIs;
+            }
         }
-        let form = || state.compression.form(request.version(), request.headers(), &ready.headers);
-        let form = if ready.varies { form() } else { Form::AsItIs };
         let mut headers = ready.headers.clone();
         let (body, length) = match form {
-            Form::AsItIs => (Body::from(ready.body.clone()), ready.body.len() as u64),
             Form::Compressed(compressed) => {
                 let length = compressed.len();
                 (compressed.into_body(&mut headers), length)
             }
-            Form::Unmade => return None,
+            _ if is_cold => (self.warmed(&state.node, ready.clone()), ready.body.len() as u64),
+            _ => (Body::from(ready.body.clone()), ready.body.len() as u64),
         };
         headers.insert(X_REQUEST_ID, request_id::of(request.headers(), &state.request_ids));
         self.count(state, &ready, length, start);
         let mut response = Response::new(body);
         *response.headers_mut() = headers;
-        Some(response)
+        Ok(response)
+    }
+
+    /// The body of a response that may have left memory. No runtime worker waits for the disk that it is read from.
+    fn warmed(&self, node: &Node, ready: Arc<Ready>) -> Body {
+        let (length, started, warming) = (ready.body.len() as u64, self.started, Arc::clone(&self.warming));
+        let (node, faults) = (node.clone(), node.faults());
+        let read = async move {
+            // Nothing closes the semaphore.
+            let _permit = warming.acquire_owned().await;
+            let reading = ready.clone();
+            let read =
+                move || std::hint::black_box(reading.body.iter().step_by(PAGE_BYTES).fold(0, |sum, byte| sum ^ byte));
+            tokio::task::spawn_blocking(read)
+                .await
+                .map_err(|e| Error::internal("reading a file failed").with_source(e))?;
+            if node.faults() != faults {
+                return Err(Error::corrupt("bytes of the file are gone from the disk"));
+            }
+            ready.made.fetch_max(started.elapsed().as_secs(), Ordering::Relaxed);
+            Ok(ready.body.clone())
+        };
+        Sized::body(futures::stream::once(Box::pin(read)), length)
     }
 
     /// The answer to a GET of HTTP/1.1 without a body for a content path, as [`Self::get`] gives it, in the bytes that it has on the

@@ -57,11 +57,10 @@ pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>,
     if content_type.split(';').next().unwrap_or_default().trim() != MEDIA_TYPE {
         return Ok(not_acceptable(&format!("a record comes with Content-Type: {MEDIA_TYPE}, not {content_type:?}")));
     }
-    let record =
-        body::whole(request.into_body(), MAX_RECORD_BYTES, "an IPNS record's", "sign one with a shorter value")
-            .await
-            .map_err(GatewayError)?;
-    state.node.put_ipns_record(&name, record).await?;
+    let (body, remedy) = (request.into_body(), "sign one with a shorter value");
+    let record = body::whole(&state.node, body, MAX_RECORD_BYTES, "an IPNS record's", remedy);
+    let record = record.await.map_err(GatewayError)?;
+    state.node.put_ipns_record(&name, record.bytes).await?;
     Ok(StatusCode::OK.into_response())
 }
 

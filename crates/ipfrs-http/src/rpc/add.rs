@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use futures::future::Either;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -88,7 +89,11 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     };
     // A task of its own: an import goes on while the client is not reading lines, as clients that send everything
     // before they read anything need. Dropping the handle, with the answer, ends it.
-    let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, request.into_body(), boundary)));
+    let body = match boundary {
+        Some(boundary) => Either::Left(Parts::new(&state.node, request.into_body(), boundary)),
+        None => Either::Right(request.into_body()),
+    };
+    let task = AbortOnDropHandle::new(tokio::spawn(run(session, reporter, body)));
     answer(task, Told { lines: receiver, waiting }, args.takes_trailers).await
 }
 
@@ -128,10 +133,10 @@ fn cid_version(number: i64) -> Result<u64, RpcError> {
     u64::try_from(number).map_err(|_| why())
 }
 
-async fn run(mut session: AddSession, mut reporter: Reporter, body: Body, boundary: Option<String>) {
-    let imported = match boundary {
-        Some(boundary) => import(&mut session, &mut reporter, Parts::new(body, boundary)).await,
-        None => {
+async fn run(mut session: AddSession, mut reporter: Reporter, body: Either<Parts, Body>) {
+    let imported = match body {
+        Either::Left(parts) => import(&mut session, &mut reporter, parts).await,
+        Either::Right(body) => {
             let name = LinkName::default();
             let imported = session
                 .file("", Attributes::default(), body::pieces(body), |bytes| reporter.progress(&name, bytes))
@@ -183,7 +188,8 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
 }
 
 async fn target(part: Part) -> Result<Vec<u8>> {
-    part.whole(MAX_TARGET_BYTES, "a symlink's target", "no system takes a longer path").await
+    let target = part.whole(MAX_TARGET_BYTES, "a symlink's target", "no system takes a longer path").await?;
+    Ok(target.bytes.into())
 }
 
 /// The answer's head waits for the first line, so that an import that fails at once fails with a status.

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, to_base};
-use ipfrs_node::{ContentPath, LinkName, Node, Room};
+use ipfrs_node::{ContentPath, LinkName, Node, RequestMemory};
 use percent_encoding::percent_decode_str;
 
 use super::commands::{self, GLOBALS};
@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Whether the client takes trailers.
     pub(super) takes_trailers: bool,
     /// Memory for the arguments that came in the body.
-    _room: Option<Arc<Room>>,
+    _memory: Option<Arc<RequestMemory>>,
 }
 
 /// Reads arguments and options of a command for its handler, and refuses those that cannot be read.
@@ -76,12 +76,12 @@ impl Args {
         }
         let options = Options::read([command.options, GLOBALS], options.into_iter())?;
         let render = Render::of(&options)?;
-        let (lines, room) = stdin::read(state, command.stdin, &mut request).await?;
+        let (lines, memory) = stdin::read(state, command.stdin, &mut request).await?;
         arguments.extend(lines.iter().map(|line| line.to_string_lossy().into_owned()));
         paths.extend(lines);
         let takes_trailers = takes_trailers(request.headers());
-        let room = room.map(Arc::new);
-        request.extensions_mut().insert(Self { arguments, paths, options, render, takes_trailers, _room: room });
+        let memory = memory.map(Arc::new);
+        request.extensions_mut().insert(Self { arguments, paths, options, render, takes_trailers, _memory: memory });
         Ok(request)
     }
 

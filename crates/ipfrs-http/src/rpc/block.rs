@@ -6,12 +6,12 @@ use futures::stream;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, codec};
-use ipfrs_node::{BlockFormat, ContentPath, PutBlock};
+use ipfrs_node::{BlockFormat, ContentPath, PutBlock, RequestMemory};
 use serde::Serialize;
 
 use super::args::Args;
 use super::multipart::{self, Parts};
-use super::{Answer, declared_bytes, has_body, output};
+use super::{Answer, has_body, output};
 use crate::body;
 use crate::error::{RpcError, rpc_part_message};
 use crate::router::AppState;
@@ -51,11 +51,13 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> Answer {
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let format = format(&args)?;
     let pin = args.is_set("pin");
-    let _room = state.node.room(state.node.config().batch.max_batch_bytes.min(declared_bytes(&request))).await?;
-    let blocks = match multipart::boundary(request.headers())? {
+    let (blocks, _memory) = match multipart::boundary(request.headers())? {
         None if !has_body(&request) => return Err(RpcError::Request("argument \"data\" is required".into())),
-        None => vec![body::whole(request.into_body(), MAX_BLOCK_BYTES, "a block's", "use add").await?],
-        Some(boundary) => files(&state, Parts::new(request.into_body(), boundary)).await?,
+        None => {
+            let block = body::whole(&state.node, request.into_body(), MAX_BLOCK_BYTES, "a block's", "use add").await?;
+            (vec![block.bytes], block.memory)
+        }
+        Some(boundary) => files(&state, Parts::new(&state.node, request.into_body(), boundary)).await?,
     };
     let mut lines = Vec::with_capacity(blocks.len());
     for data in blocks {
@@ -98,11 +100,12 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
 }
 
 /// The files of a multipart body, whole: as many and as large together as a batch may be.
-async fn files(state: &AppState, mut parts: Parts) -> Result<Vec<Bytes>, RpcError> {
+async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, RequestMemory), RpcError> {
     let batch = &state.node.config().batch;
-    let (mut blocks, mut total) = (Vec::new(), 0);
+    let (mut blocks, mut total, mut memory) = (Vec::new(), 0, state.node.request_memory());
     while let Some(part) = parts.next_file().await? {
-        let data = part.whole(MAX_BLOCK_BYTES, "a block", "use add, which makes several of it").await?;
+        let remedy = "use add, which makes several of it";
+        let data = part.whole_behind(MAX_BLOCK_BYTES, "a block", remedy, &mut memory, total).await?;
         total += data.len();
         if blocks.len() == batch.max_batch_size || total > batch.max_batch_bytes {
             return Err(Error::too_large(format!(
@@ -112,12 +115,12 @@ async fn files(state: &AppState, mut parts: Parts) -> Result<Vec<Bytes>, RpcErro
             ))
             .into());
         }
-        blocks.push(Bytes::from(data));
+        blocks.push(data);
     }
     if blocks.is_empty() {
         return Err(RpcError::Request("argument \"data\" is required: the body holds no file".into()));
     }
-    Ok(blocks)
+    Ok((blocks, memory))
 }
 
 /// Returns the version, codec and hash of the options. `format` is the older name of `cid-codec`, and only `format=v0`

@@ -1,6 +1,5 @@
 //! `dag/export`, `dag/import`, `dag/resolve`, `dag/stat`: whole DAGs; `dag/get`, `dag/put`: nodes of them.
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
@@ -13,7 +12,7 @@ use serde::Serialize;
 use super::args::{Args, Render};
 use super::multipart::{self, Parts};
 use super::output::CidLink;
-use super::{Answer, declared_bytes, has_body, output};
+use super::{Answer, has_body, output};
 use crate::body::{self, begun, gathered};
 use crate::error::{RpcError, rpc_part_message};
 use crate::router::AppState;
@@ -75,16 +74,13 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         return Err(RpcError::Request("argument \"object data\" is required: the request has no body".into()));
     }
     let mut cids = Vec::new();
-    // Room for one node while it comes in; converting it needs more, and takes its own.
-    let most = declared_bytes(&request).min(MAX_NODE_BYTES);
     let Some(boundary) = boundary else {
-        let room = state.node.room(most).await?;
-        let data = body::whole(request.into_body(), MAX_NODE_BYTES, "a node's", "make several that are linked").await?;
-        drop(room);
-        cids.push(state.node.put_node(PutNode { data, ..node }).await?);
+        let (body, remedy) = (request.into_body(), "make several that are linked");
+        let text = body::whole(&state.node, body, MAX_NODE_BYTES, "a node's", remedy).await?;
+        cids.push(state.node.put_node(PutNode { data: text.bytes, ..node }).await?);
         return put_answer(&cids, &args);
     };
-    let mut parts = Parts::new(request.into_body(), boundary);
+    let mut parts = Parts::new(&state.node, request.into_body(), boundary);
     while let Some(part) = parts.next_file().await? {
         if cids.len() == state.node.config().batch.max_batch_size {
             let most = cids.len();
@@ -92,10 +88,8 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
                 Error::too_large(format!("more than {most} files (batch.max_batch_size): send them apart")).into()
             );
         }
-        let room = state.node.room(most).await?;
-        let data = part.whole(MAX_NODE_BYTES, "a node", "make several that are linked").await?.into();
-        drop(room);
-        cids.push(state.node.put_node(PutNode { data, ..node.clone() }).await?);
+        let text = part.whole(MAX_NODE_BYTES, "a node", "make several that are linked").await?;
+        cids.push(state.node.put_node(PutNode { data: text.bytes, ..node.clone() }).await?);
     }
     if cids.is_empty() {
         return Err(RpcError::Request("argument \"object data\" is required: the body holds no file".into()));
@@ -132,7 +126,9 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let mut import = state.node.import_dags(pin_roots).await?;
     match boundary {
         None => import.car(body::pieces(request.into_body())).await?,
-        Some(boundary) => cars(&mut import, request.into_body(), boundary).await?,
+        Some(boundary) => {
+            cars(&mut import, Parts::new(&state.node, request.into_body(), boundary)).await?;
+        }
     }
     let imported = import.finish().await?;
     let mut lines = Vec::with_capacity(imported.roots.len() + 1);
@@ -148,8 +144,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
 }
 
 /// Imports every file of a multipart body.
-async fn cars(import: &mut DagImport, body: Body, boundary: String) -> Result<(), RpcError> {
-    let mut parts = Parts::new(body, boundary);
+async fn cars(import: &mut DagImport, mut parts: Parts) -> Result<(), RpcError> {
     let mut is_empty = true;
     while let Some(part) = parts.next_file().await? {
         let name = part.file_name();

@@ -103,12 +103,6 @@ fn has_body(request: &Request) -> bool {
     headers.contains_key(CONTENT_TYPE) || !http_body::Body::is_end_stream(request.body())
 }
 
-/// Most bytes that the body of a request can have.
-fn declared_bytes(request: &Request) -> usize {
-    let upper = http_body::Body::size_hint(request.body()).upper();
-    upper.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX)
-}
-
 /// Commands are called with POST and nothing else.
 pub(crate) async fn only_post(request: Request, next: Next) -> Response {
     let allow = [(ALLOW, "OPTIONS, POST")];

@@ -12,11 +12,11 @@ use futures::{Stream, StreamExt};
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{LinkName, Node};
+use ipfrs_node::{LinkName, Node, RequestMemory};
 use percent_encoding::percent_decode;
 
-use super::{declared_bytes, has_body};
-use crate::body::{broken_body, whole};
+use super::has_body;
+use crate::body::{Whole, append, broken_body, whole};
 use crate::error::RpcError;
 
 /// The parser is given this much before it is asked what it made of it.
@@ -57,19 +57,17 @@ fn broken(error: multer::Error) -> Error {
 }
 
 /// The one file of a request, whole: of a multipart body, or the body itself. `argument` is what the messages call it.
-pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limit: usize) -> Result<Vec<u8>, RpcError> {
+pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limit: usize) -> Result<Whole, RpcError> {
     let missing = || RpcError::Request(format!("file argument '{argument}' is required"));
     let boundary = boundary(request.headers())?;
-    let _room = node.room(declared_bytes(&request).min(limit)).await?;
     let Some(boundary) = boundary else {
         if !has_body(&request) {
             return Err(missing());
         }
-        return Ok(whole(request.into_body(), limit, argument, "send the one that is asked for, and nothing else")
-            .await?
-            .into());
+        let remedy = "send the one that is asked for, and nothing else";
+        return Ok(whole(node, request.into_body(), limit, argument, remedy).await?);
     };
-    let mut parts = Parts::new(request.into_body(), boundary);
+    let mut parts = Parts::new(node, request.into_body(), boundary);
     let file = parts.next_file().await?.ok_or_else(missing)?;
     let content = file.whole(limit, &format!("the file with the {argument}"), "send nothing else in it").await?;
     if parts.next().await?.is_some() {
@@ -80,22 +78,23 @@ pub(super) async fn one_file(node: &Node, request: Request, argument: &str, limi
 
 /// The parts of a multipart body, one after the other.
 pub(super) struct Parts {
+    node: Node,
     parser: multer::Multipart<'static>,
     claims: Arc<AtomicUsize>,
 }
 
 impl Parts {
-    pub(super) fn new(body: Body, boundary: String) -> Self {
+    pub(super) fn new(node: &Node, body: Body, boundary: String) -> Self {
         let claims = Arc::new(AtomicUsize::new(0));
-        let feed = Feed::new(body, claims.clone());
-        Self { parser: multer::Multipart::new(feed, boundary), claims }
+        let feed = Feed::new(body, claims.clone(), node.request_memory());
+        Self { node: node.clone(), parser: multer::Multipart::new(feed, boundary), claims }
     }
 
     /// The next part; what was left of the one before is skipped.
     pub(super) async fn next(&mut self) -> Result<Option<Part>> {
         let field = self.parser.next_field().await.map_err(broken)?;
         self.claims.fetch_add(1, Ordering::Relaxed);
-        Ok(field.map(|field| Part { field, claims: self.claims.clone() }))
+        Ok(field.map(|field| Part { node: self.node.clone(), field, claims: self.claims.clone() }))
     }
 
     /// Returns the next part, which must not be a directory.
@@ -120,6 +119,7 @@ pub(super) enum PartKind {
 
 /// A part: its head, and its content as a stream.
 pub(super) struct Part {
+    node: Node,
     field: multer::Field<'static>,
     claims: Arc<AtomicUsize>,
 }
@@ -152,16 +152,34 @@ impl Part {
     /// Reads the whole content.
     ///
     /// # Errors
-    /// `TooLarge` over `limit` bytes, with `what` that is and the `remedy`.
-    pub(super) async fn whole(mut self, limit: usize, what: &str, remedy: &str) -> Result<Vec<u8>> {
+    /// `TooLarge` over `limit` bytes, with `what` that is and the `remedy`; `RateLimited` when the memory for request
+    /// bodies is used up.
+    pub(super) async fn whole(self, limit: usize, what: &str, remedy: &str) -> Result<Whole> {
+        let mut memory = self.node.request_memory();
+        let bytes = self.whole_behind(limit, what, remedy, &mut memory, 0).await?;
+        Ok(Whole { bytes, memory })
+    }
+
+    /// As [`Self::whole`], with `memory` that holds `before` bytes for other things.
+    ///
+    /// # Errors
+    /// As [`Self::whole`].
+    pub(super) async fn whole_behind(
+        mut self,
+        limit: usize,
+        what: &str,
+        remedy: &str,
+        memory: &mut RequestMemory,
+        before: usize,
+    ) -> Result<Bytes> {
         let mut content = Vec::new();
         while let Some(piece) = self.next().await.transpose()? {
-            content.extend_from_slice(&piece);
-            if content.len() > limit {
+            if piece.len() > limit - content.len() {
                 return Err(Error::too_large(format!("{what} is over the limit of {limit} bytes: {remedy}")));
             }
+            append(&mut content, &piece, memory, before)?;
         }
-        Ok(content)
+        Ok(content.into())
     }
 }
 
@@ -186,6 +204,8 @@ struct Feed {
     seen_claims: usize,
     /// Bytes that the parser was given since the last claim.
     unclaimed: usize,
+    /// For those bytes, which the parser keeps.
+    memory: RequestMemory,
     has_paused: bool,
     /// Whether the parser was given something since it last paused.
     has_fed: bool,
@@ -193,12 +213,13 @@ struct Feed {
 }
 
 impl Feed {
-    fn new(body: Body, claims: Arc<AtomicUsize>) -> Self {
+    fn new(body: Body, claims: Arc<AtomicUsize>, memory: RequestMemory) -> Self {
         Self {
             body: body.into_data_stream(),
             claims,
             seen_claims: 0,
             unclaimed: 0,
+            memory,
             has_paused: false,
             has_fed: false,
             has_ended: false,
@@ -237,6 +258,10 @@ impl Stream for Feed {
             if let Some(piece) = piece {
                 self.has_fed = true;
                 self.unclaimed += piece.as_ref().map_or(0, Bytes::len);
+                let unclaimed = self.unclaimed;
+                if let Err(error) = self.memory.grow_to(unclaimed) {
+                    return Poll::Ready(Some(Err(error.into())));
+                }
                 return Poll::Ready(Some(piece.map_err(Into::into)));
             }
             self.has_ended = true;
@@ -288,7 +313,16 @@ pub(super) fn parameter(disposition: &[u8], key: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use ipfrs_node::{MemoryStore, NodeConfig};
+    use prometheus::Registry;
+
     use super::*;
+
+    async fn node() -> (tempfile::TempDir, Node) {
+        let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
+        let node = Node::over(Arc::new(MemoryStore::default()), repo.path(), config, &Registry::new()).await;
+        (repo, node.unwrap())
+    }
 
     fn name_of(disposition: impl AsRef<[u8]>) -> LinkName {
         let value = HeaderValue::from_bytes(disposition.as_ref()).unwrap();
@@ -323,10 +357,11 @@ mod tests {
             }
             Poll::Ready(rest.take())
         });
-        let mut parts = Parts::new(Body::from_stream(pieces), "b".into());
+        let (_repo, node) = node().await;
+        let mut parts = Parts::new(&node, Body::from_stream(pieces), "b".into());
         let part = parts.next().await.unwrap().unwrap();
         assert_eq!(part.file_name(), "a");
-        assert_eq!(part.whole(100, "the file", "send less").await.unwrap(), b"content");
+        assert_eq!(part.whole(100, "the file", "send less").await.unwrap().bytes, b"content"[..]);
         assert!(parts.next().await.unwrap().is_none());
     }
 
@@ -340,10 +375,11 @@ mod tests {
             counted.fetch_add(part.len(), Ordering::Relaxed);
             Ok::<_, Error>(part.clone())
         });
-        let mut parts = Parts::new(Body::from_stream(endless), "b".into());
+        let (_repo, node) = node().await;
+        let mut parts = Parts::new(&node, Body::from_stream(endless), "b".into());
         for taken in 0..20_000 {
             let part = parts.next().await.unwrap().unwrap();
-            assert_eq!(part.whole(10, "the file", "send less").await.unwrap(), b"x");
+            assert_eq!(part.whole(10, "the file", "send less").await.unwrap().bytes, b"x"[..]);
             let ahead = read.load(Ordering::Relaxed) - taken * part_bytes;
             assert!(ahead < 3 * FEED_BYTES, "{ahead} bytes ahead of part {taken}");
         }

@@ -128,7 +128,7 @@ fn name_of(text: &str) -> Result<Name> {
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = name_of(args.one("name")?)?;
     let force = args.is_set("force");
-    let bytes: Bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.into();
+    let bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.bytes;
     let record = Record::parse(bytes.clone())?;
     if !force
         && let Some(kept) = state.node.last_ipns_record(&name).await?
@@ -181,7 +181,7 @@ struct Validation {
 pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = args.text("verify").map(name_of).transpose()?;
     let dump = args.bool("dump").unwrap_or(true);
-    let bytes: Bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.into();
+    let bytes = one_file(&state.node, request, "record", MAX_RECORD_BYTES).await?.bytes;
     let record = Record::parse(bytes.clone())?;
     let validation = name.map(|name| {
         let outcome = record.verify(&name, SystemTime::now());

@@ -3,14 +3,13 @@
 use axum::extract::{Request, State};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use ipfrs_node::{MAX_RECORD_BYTES, Name};
+use ipfrs_node::{MAX_RECORD_BYTES, Name, Node};
 use serde::Serialize;
 
 use super::args::Args;
 use super::multipart::{self, Parts};
 use super::{Answer, has_body, output};
-use crate::body;
+use crate::body::{self, Whole};
 use crate::error::RpcError;
 use crate::router::AppState;
 
@@ -42,8 +41,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> Answer {
 /// and no better one is stored. There are no peers that it could be given to, so that `allow-offline` changes nothing.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let name = name(args.one("key")?)?;
-    let record = record(request).await?;
-    state.node.put_ipns_record(&name, record).await?;
+    let record = record(&state.node, request).await?;
+    state.node.put_ipns_record(&name, record.bytes).await?;
     Ok(output::object(QueryEvent { id: name.peer_id(), kind: VALUE, responses: None, extra: String::new() }))
 }
 
@@ -52,18 +51,18 @@ fn name(key: &str) -> Result<Name, RpcError> {
 }
 
 /// The first file of a multipart body, or the body itself.
-async fn record(request: Request) -> Result<Bytes, RpcError> {
+async fn record(node: &Node, request: Request) -> Result<Whole, RpcError> {
     let missing = || RpcError::Request("argument \"value-file\" is required".into());
     match multipart::boundary(request.headers())? {
         None if !has_body(&request) => Err(missing()),
         None => {
-            Ok(body::whole(request.into_body(), MAX_RECORD_BYTES, "an IPNS record's", "sign one with a shorter value")
-                .await?)
+            let (body, remedy) = (request.into_body(), "sign one with a shorter value");
+            Ok(body::whole(node, body, MAX_RECORD_BYTES, "an IPNS record's", remedy).await?)
         }
         Some(boundary) => {
-            let mut parts = Parts::new(request.into_body(), boundary);
+            let mut parts = Parts::new(node, request.into_body(), boundary);
             let part = parts.next_file().await?.ok_or_else(missing)?;
-            Ok(part.whole(MAX_RECORD_BYTES, "the record", "sign one with a shorter value").await?.into())
+            Ok(part.whole(MAX_RECORD_BYTES, "the record", "sign one with a shorter value").await?)
         }
     }
 }

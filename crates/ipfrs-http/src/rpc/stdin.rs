@@ -5,10 +5,9 @@ use axum::body::Body;
 use axum::extract::Request;
 use futures::StreamExt;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{LinkName, Room};
+use ipfrs_node::{LinkName, Node, RequestMemory};
 
 use super::commands::Stdin;
-use super::declared_bytes;
 use super::multipart::{self, Parts};
 use crate::error::RpcError;
 use crate::router::AppState;
@@ -22,25 +21,24 @@ const UNCOUNTED_BYTES: usize = 64 * 1024;
 /// Longest argument: that of a path of 4,096 bytes with its content ID, percent-encoded in part.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// Returns the arguments in the body of `request`, and the memory that is set aside for them. A body that is no
-/// multipart body has none. Lines are bytes: paths need not be UTF-8.
+/// Returns the arguments in the body of `request`, and the memory that they take. A body that is no multipart body
+/// has none. Lines are bytes: paths need not be UTF-8.
 ///
 /// # Errors
-/// For a body that is over a limit or malformed, and for more arguments than `stdin` takes.
+/// For a body that is over a limit or malformed, for more arguments than `stdin` takes, and when the memory for request
+/// bodies is used up.
 pub(super) async fn read(
     state: &AppState,
     stdin: Stdin,
     request: &mut Request,
-) -> Result<(Vec<LinkName>, Option<Room>), RpcError> {
+) -> Result<(Vec<LinkName>, Option<RequestMemory>), RpcError> {
     if stdin == Stdin::No {
         return Ok((Vec::new(), None));
     }
     let Some(boundary) = multipart::boundary(request.headers())? else { return Ok((Vec::new(), None)) };
-    // Each line is kept as bytes and as text.
-    let room = state.node.room(2 * declared_bytes(request).min(MAX_BYTES)).await?;
     let body = std::mem::take(request.body_mut());
     let mut lines = Lines { most: state.api.max_arguments, ..Lines::default() };
-    lines.read(body, boundary).await?;
+    let memory = lines.read(&state.node, body, boundary).await?;
     let bytes = lines.bytes;
     let mut read = lines.into_arguments()?;
     if stdin == Stdin::One {
@@ -51,7 +49,7 @@ pub(super) async fn read(
         let line = blank + 1;
         return Err(RpcError::Request(format!("line {line} of the arguments in the body is blank: leave it out")));
     }
-    Ok((read, Some(room).filter(|_| bytes > UNCOUNTED_BYTES)))
+    Ok((read, Some(memory).filter(|_| bytes > UNCOUNTED_BYTES)))
 }
 
 fn is_blank(line: &LinkName) -> bool {
@@ -70,10 +68,10 @@ struct Lines {
 }
 
 impl Lines {
-    /// Reads the one part of a body.
-    async fn read(&mut self, body: Body, boundary: String) -> Result<(), RpcError> {
-        let mut parts = Parts::new(body, boundary);
-        let Some(mut part) = parts.next_file().await? else { return Ok(()) };
+    /// Reads the one part of a body. Returns the memory that its lines take, which is taken as they arrive.
+    async fn read(&mut self, node: &Node, body: Body, boundary: String) -> Result<RequestMemory, RpcError> {
+        let (mut parts, mut memory) = (Parts::new(node, body, boundary), node.request_memory());
+        let Some(mut part) = parts.next_file().await? else { return Ok(memory) };
         while let Some(piece) = part.next().await.transpose()? {
             self.bytes += piece.len();
             if self.bytes > MAX_BYTES {
@@ -81,6 +79,8 @@ impl Lines {
                     Error::too_large(format!("the arguments are over {MAX_BYTES} bytes: send them apart")).into()
                 );
             }
+            // Each line is kept as bytes and as text.
+            memory.grow_to(2 * (self.bytes + self.complete.len() * size_of::<String>()))?;
             self.push(&piece)?;
         }
         // There is no next part while this one is held.
@@ -89,7 +89,7 @@ impl Lines {
             let why = "the arguments are in more than one part of the body: send one part with an argument a line";
             return Err(RpcError::Request(why.into()));
         }
-        Ok(())
+        Ok(memory)
     }
 
     fn push(&mut self, mut piece: &[u8]) -> Result<(), RpcError> {

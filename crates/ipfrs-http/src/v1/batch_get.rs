@@ -50,10 +50,11 @@ pub(super) async fn get(
 
 async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
     let most = state.node.config().batch.max_batch_size;
-    let body =
-        body::whole(request.into_body(), most * BYTES_PER_CID + 1_024, "batch.max_batch_size", "send several batches")
-            .await?;
-    let asked = json::<CidList>(&body, r#"{"cids":["CID"]}"#)?.cids;
+    let (limit, remedy) = (most * BYTES_PER_CID + 1_024, "send several batches");
+    let mut body = body::whole(&state.node, request.into_body(), limit, "batch.max_batch_size", remedy).await?;
+    // A text takes more than its two quotes and the comma.
+    body.memory.add(body.bytes.len() / 3 * size_of::<String>() + body.bytes.len())?;
+    let asked = json::<CidList>(&body.bytes, r#"{"cids":["CID"]}"#)?.cids;
     if asked.len() > most {
         return Err(Error::too_large(format!(
             "a batch of {} blocks is over the limit of {most} (batch.max_batch_size): send several batches",

@@ -1,5 +1,9 @@
 //! `POST /v1/block/batch/put`.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
@@ -13,12 +17,16 @@ use futures::StreamExt;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result, codec, parse_cid};
-use ipfrs_node::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, TransactionStatus, car};
-use serde::Deserialize;
+use ipfrs_node::{
+    BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, RequestMemory, TransactionStatus, car,
+};
+use parking_lot::Mutex;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::{json as read_json, names_car};
-use crate::body;
+use crate::body::{self, Whole};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
 use crate::router::AppState;
@@ -39,20 +47,54 @@ enum TransactionMode {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PutRequest {
-    blocks: Vec<PutItem>,
+struct PutRequest<'a> {
+    #[serde(borrow, deserialize_with = "bounded")]
+    blocks: Vec<PutItem<'a>>,
     #[serde(default)]
     transaction_mode: TransactionMode,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PutItem {
-    data: String,
+struct PutItem<'a> {
+    // A slice of the body, where it has no escapes.
+    #[serde(borrow)]
+    data: Cow<'a, str>,
     cid: Option<String>,
     codec: Option<String>,
     mhtype: Option<String>,
 }
+
+/// Most items that are read of a batch: one more than any configuration accepts.
+const MAX_ITEMS: usize = 100_001;
+
+/// Reads at most [`MAX_ITEMS`] of a list, whose items take more memory than their text. The Node refuses as many.
+fn bounded<'de, D: Deserializer<'de>>(list: D) -> std::result::Result<Vec<PutItem<'de>>, D::Error> {
+    struct Items;
+
+    impl<'de> Visitor<'de> for Items {
+        type Value = Vec<PutItem<'de>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of blocks")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while items.len() < MAX_ITEMS {
+                let Some(item) = list.next_element()? else { return Ok(items) };
+                items.push(item);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(items)
+        }
+    }
+
+    list.deserialize_seq(Items)
+}
+
+/// Bytes in memory for a block of a CAR besides its data.
+const SECTION_BYTES: usize = 512;
 
 /// What a CAR body cannot say itself.
 #[derive(Deserialize)]
@@ -69,11 +111,13 @@ pub(super) async fn put(
 ) -> Result<Response, Problem> {
     let outcome = async {
         let Query(query) = query.map_err(|e| Error::invalid(e.body_text()))?;
-        let batch = if names_car(request.headers(), CONTENT_TYPE) {
-            from_car(&state, request.into_body(), query.transaction_mode.unwrap_or_default()).await?
-        } else {
-            from_json(&state, request.into_body(), query.transaction_mode).await?
-        };
+        if names_car(request.headers(), CONTENT_TYPE) {
+            let memory = Arc::new(Mutex::new(state.node.request_memory()));
+            let mode = query.transaction_mode.unwrap_or_default();
+            let batch = from_car(&state, request.into_body(), mode, memory.clone()).await?;
+            return state.node.batch_put(batch).await;
+        }
+        let (batch, _memory) = from_json(&state, request.into_body(), query.transaction_mode).await?;
         state.node.batch_put(batch).await
     };
     let outcome = outcome.await.map_err(|e| Problem::new(e, &id))?;
@@ -87,22 +131,31 @@ fn mode(mode: TransactionMode) -> PutMode {
     }
 }
 
-async fn from_json(state: &AppState, body: Body, by_query: Option<TransactionMode>) -> Result<BatchPut> {
+/// Reads a batch, with the memory that it takes.
+async fn from_json(
+    state: &AppState,
+    body: Body,
+    by_query: Option<TransactionMode>,
+) -> Result<(BatchPut, RequestMemory)> {
     let batch = &state.node.config().batch;
     // Base64 takes four bytes for three; the rest of an item fits a kilobyte.
     let limit = batch.max_batch_bytes / 3 * 4 + batch.max_batch_size.min(batch.max_batch_bytes / 1_024) * 1_024;
-    let body = body::whole(body, limit, "batch.max_batch_bytes", "send several batches").await?;
+    let whole = body::whole(&state.node, body, limit, "batch.max_batch_bytes", "send several batches");
+    let Whole { bytes: body, mut memory } = whole.await?;
+    // The blocks take three quarters of it, and texts with escapes the rest.
+    memory.add(body.len())?;
     // Decoding megabytes must not hold up a runtime worker.
     let decoded = tokio::task::spawn_blocking(move || {
         let request: PutRequest = read_json(&body, r#"{"blocks":[{"data":"BASE64"}]}"#)?;
         let mode = mode(by_query.unwrap_or(request.transaction_mode));
-        Ok(BatchPut { items: request.blocks.into_iter().map(item).collect(), mode })
+        let items = request.blocks.into_iter().map(item).collect();
+        Ok((BatchPut { items, mode }, memory))
     });
     decoded.await.map_err(|e| Error::internal("decoding the batch failed").with_source(e))?
 }
 
-fn item(item: PutItem) -> Result<BatchItem> {
-    let data = BASE64.decode(&item.data).map_err(|e| Error::invalid(format!("data is not base64: {e}")))?;
+fn item(item: PutItem<'_>) -> Result<BatchItem> {
+    let data = BASE64.decode(item.data.as_bytes()).map_err(|e| Error::invalid(format!("data is not base64: {e}")))?;
     let codec = item.codec.as_deref().map_or(Ok(codec::RAW), codec::parse)?;
     let hash = item.mhtype.as_deref().map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
     let cid = item.cid.as_deref().map(parse_cid).transpose()?;
@@ -119,9 +172,23 @@ fn item(item: PutItem) -> Result<BatchItem> {
 }
 
 /// Reads a CAR whole: it is at most as large as a batch may be.
-async fn from_car(state: &AppState, body: Body, by_query: TransactionMode) -> Result<BatchPut> {
+async fn from_car(
+    state: &AppState,
+    body: Body,
+    by_query: TransactionMode,
+    memory: Arc<Mutex<RequestMemory>>,
+) -> Result<BatchPut> {
     let batch = &state.node.config().batch;
-    let mut reader = car::CarReader::new(Box::pin(body::pieces(body)), car::CarLimits::default());
+    // More than the blocks of a batch and their content IDs is not kept.
+    let most = batch.max_batch_bytes.saturating_add(batch.max_batch_size.saturating_mul(SECTION_BYTES));
+    let mut arrived = 0_usize;
+    let pieces = body::pieces(body).map(move |piece| {
+        let piece = piece?;
+        arrived = arrived.saturating_add(piece.len());
+        memory.lock().grow_to(arrived.min(most))?;
+        Ok(piece)
+    });
+    let mut reader = car::CarReader::new(Box::pin(pieces), car::CarLimits::default());
     reader.header().await?;
     let (mut items, mut bytes) = (Vec::new(), 0);
     while let Some(block) = reader.next().await {

@@ -19,7 +19,6 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::compression;
 use crate::error::{Problem, problem};
@@ -90,7 +89,7 @@ struct CidList {
 }
 
 /// Reads JSON whatever the request calls it: `curl -d` says form-urlencoded.
-fn json<T: DeserializeOwned>(body: &Bytes, expected: &str) -> Result<T> {
+fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> Result<T> {
     serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))
 }
 

@@ -218,6 +218,13 @@ fn wrong_values_are_errors_with_their_line_and_what_is_accepted() {
         ("[gateway]\nretrieval_timeout_seconds = 0\n", "gateway.retrieval_timeout_seconds = 0: ", "are 1 to 86400"),
         ("[gateway]\nmax_request_seconds = 0\n", "gateway.max_request_seconds = 0: ", "are 1 to 31536000"),
         ("[gateway]\nmax_concurrent_requests = 0\n", "gateway.max_concurrent_requests = 0: ", "are 1 to 1000000"),
+        (
+            "[gateway]\nmax_requests_per_client = 1000001\n",
+            "gateway.max_requests_per_client = 1000001",
+            "are 0 to 1000000",
+        ),
+        ("[grpc]\nmax_concurrent_calls = 0\n", "grpc.max_concurrent_calls = 0: ", "are 1 to 1000000"),
+        ("[grpc]\nmax_calls_per_client = 1000001\n", "grpc.max_calls_per_client = 1000001", "are 0 to 1000000"),
     ];
     for (text, place, accepted) in cases {
         let complaint = complaint(text);

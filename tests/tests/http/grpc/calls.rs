@@ -1,11 +1,15 @@
 //! What every call has: an ID, a deadline, a count; health, reflection, and the end of the daemon.
 //! [`super::compressed`] has the codings, and [`super::ends`] cancelled calls.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
 use ipfrs_proto::block::v1::stream_blocks_request::Operation;
 use ipfrs_proto::block::v1::{GetBlockRequest, HasBlockRequest, StreamBlocksRequest};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tonic::transport::Endpoint;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -19,6 +23,9 @@ use tonic_types::StatusExt;
 use super::blocks::received;
 use super::{ABSENT, assert_failed, block_client, raw, stored};
 use crate::harness::TestGateway;
+
+/// Longer than anything here takes.
+const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn absent() -> GetBlockRequest {
     GetBlockRequest { cid: ABSENT.to_owned() }
@@ -87,8 +94,8 @@ async fn calls_are_counted_and_timed() {
 }
 
 #[tokio::test]
-async fn too_many_requests_are_refused_whichever_front_end_they_come_to() {
-    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
+async fn calls_beyond_those_that_are_answered_are_refused() {
+    let gateway = TestGateway::start_with(|config| config.grpc.max_concurrent_calls = 1).await;
     let (sender, receiver) = mpsc::channel(1);
     let mut answers = block_client(&gateway).stream_blocks(received(receiver)).await.unwrap().into_inner();
     let operation = Some(Operation::Has(HasBlockRequest { cid: ABSENT.to_owned() }));
@@ -96,14 +103,53 @@ async fn too_many_requests_are_refused_whichever_front_end_they_come_to() {
     answers.message().await.unwrap().unwrap();
     let refused = block_client(&gateway).get_block(absent()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
-    assert!(refused.message().contains("gateway.max_concurrent_requests"), "{refused}");
+    assert!(refused.message().contains("grpc.max_concurrent_calls"), "{refused}");
     assert_eq!(refused.get_error_details().retry_info().unwrap().retry_delay, Some(Duration::from_secs(1)));
-    assert_eq!(gateway.get(&format!("/ipfs/{ABSENT}")).await.status(), 429);
+    assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_concurrent_calls\"}").await, 1);
+    // HTTP has permits of its own.
+    assert_eq!(gateway.get(&format!("/ipfs/{ABSENT}")).await.status(), 404);
     // How it is can be asked all the same.
     HealthClient::new(gateway.channel()).check(HealthCheckRequest::default()).await.unwrap();
     drop((sender, answers));
-    gateway.until_metric("ipfrs_http_requests_active", |requests| requests == 0).await;
+    gateway.until_metric("ipfrs_grpc_requests_active", |calls| calls == 0).await;
     assert_eq!(block_client(&gateway).get_block(absent()).await.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn idle_calls_leave_permits_for_other_clients() {
+    let gateway = TestGateway::start_with(|config| config.grpc.max_concurrent_calls = 8).await;
+    let (mut held, mut senders) = (Vec::new(), Vec::new());
+    let refused = loop {
+        let (sender, receiver) = mpsc::channel(1);
+        match block_client(&gateway).stream_blocks(received(receiver)).await {
+            Ok(answers) => held.push(answers),
+            Err(refused) => break refused,
+        }
+        senders.push(sender);
+    };
+    assert_eq!((held.len(), refused.code()), (4, Code::ResourceExhausted));
+    assert!(refused.message().contains("calls of this client"), "{refused}");
+    let other = Endpoint::from_shared(format!("http://{}", gateway.grpc_address())).unwrap();
+    let other = other.local_address(Some(IpAddr::from([127, 0, 0, 2]))).connect_lazy();
+    let call = BlockServiceClient::new(other).get_block(absent()).await;
+    assert_eq!(call.unwrap_err().code(), Code::NotFound);
+    assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_calls_per_client\"}").await, 1);
+    drop((held, senders));
+    gateway.until_metric("ipfrs_grpc_requests_active", |calls| calls == 0).await;
+}
+
+#[tokio::test]
+async fn streams_of_requests_whose_clients_pause_end() {
+    let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
+    let (_sender, receiver) = mpsc::channel(1);
+    let mut answers = block_client(&gateway).stream_blocks(received(receiver)).await.unwrap().into_inner();
+    let ended = timeout(WATCHDOG, answers.message()).await.unwrap().unwrap_err();
+    assert_failed(&ended, Code::DeadlineExceeded, "TIMEOUT", None);
+    assert!(ended.message().contains("gateway.upload_idle_seconds"), "{ended}");
+    let (_sender, receiver) = mpsc::channel::<ServerReflectionRequest>(1);
+    let mut reflection = ServerReflectionClient::new(gateway.channel());
+    let mut answers = reflection.server_reflection_info(received(receiver)).await.unwrap().into_inner();
+    assert!(!matches!(timeout(WATCHDOG, answers.message()).await.unwrap(), Ok(Some(_))));
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ async fn the_work_of_a_cancelled_call_ends_wherever_it_is() {
                 tokio::task::yield_now().await;
             }
             until_ended(&gateway, name, "CANCELLED").await;
-            gateway.until_metric("ipfrs_http_requests_active", |calls| calls == 0).await;
+            gateway.until_metric("ipfrs_grpc_requests_active", |calls| calls == 0).await;
             let downloads = "ipfrs_streaming_operations_active{direction=\"download\"}";
             gateway.until_metric(downloads, |streams| streams == 0).await;
         };

@@ -1,4 +1,4 @@
-//! `[gateway] trusted_proxies`: addresses that are believed what they say of their clients.
+//! `[gateway] trusted_proxies`: addresses that are trusted to say who their clients are.
 
 use std::net::IpAddr;
 

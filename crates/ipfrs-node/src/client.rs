@@ -1,0 +1,134 @@
+//! The client that a request comes from, for limits that hold for each client.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use crate::Network;
+
+/// Most addresses of a forwarding header that are looked at: each stands for a proxy on the way.
+const MAX_HOPS: usize = 32;
+
+/// A client, by its address: of IPv6 by the network of 64 bits, which one machine has to itself as a rule. The default
+/// is the client of requests that come over no network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Client(Option<IpAddr>);
+
+tokio::task_local! {
+    /// The client whose request the task works on.
+    static CURRENT: Client;
+}
+
+impl Client {
+    /// The client with an address. One of IPv4 may be written as IPv6 (`::ffff:10.0.0.1`).
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        Self(Some(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
+            IpAddr::V4(address) => IpAddr::V4(address),
+        }))
+    }
+
+    /// Runs `work` for this client, so that it is [`Self::current`] there.
+    pub fn scope<F: Future>(self, work: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, work)
+    }
+
+    /// The client whose request the current task works on; the default in tasks of their own.
+    #[must_use]
+    pub fn current() -> Self {
+        CURRENT.try_with(|client| *client).unwrap_or_default()
+    }
+}
+
+/// The proxies that are trusted to name their clients (`gateway.trusted_proxies`). Cloning shares them.
+#[derive(Debug, Clone, Default)]
+pub struct TrustedProxies(Arc<[Network]>);
+
+impl TrustedProxies {
+    /// The proxies in these networks.
+    #[must_use]
+    pub fn new(networks: &[Network]) -> Self {
+        Self(networks.into())
+    }
+
+    /// Whether an address is that of a trusted proxy.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(address))
+    }
+
+    /// The client of a request from `peer`. `forwarded_for` is `X-Forwarded-For`, one item for each time the header was
+    /// sent; it counts only from a trusted proxy. Then the client is the last address in it that is no trusted proxy
+    /// itself. Where one is malformed, the peer is the client.
+    #[must_use]
+    pub fn client<'a>(&self, peer: Option<IpAddr>, forwarded_for: impl DoubleEndedIterator<Item = &'a str>) -> Client {
+        let Some(peer) = peer else { return Client::default() };
+        if self.0.is_empty() || !self.contains(peer) {
+            return Client::of(peer);
+        }
+        let mut client = peer;
+        for hop in forwarded_for.rev().flat_map(|value| value.rsplit(',')).take(MAX_HOPS) {
+            match address(hop.trim()) {
+                Some(address) if self.contains(address) => client = address,
+                Some(address) => return Client::of(address),
+                None => return Client::of(peer),
+            }
+        }
+        Client::of(client)
+    }
+}
+
+/// The address of a hop, which some proxies write with a port.
+fn address(hop: &str) -> Option<IpAddr> {
+    if let Some(rest) = hop.strip_prefix('[') {
+        let (address, port) = rest.split_once(']')?;
+        let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+        return address.parse::<Ipv6Addr>().ok().filter(|_| is_port).map(IpAddr::V6);
+    }
+    hop.parse().ok().or_else(|| hop.parse::<std::net::SocketAddrV4>().ok().map(|hop| IpAddr::V4(*hop.ip())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Client {
+        Client::of(text.parse().unwrap())
+    }
+
+    #[test]
+    fn client_is_an_address_or_a_network_of_64_bits() {
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn proxy_names_the_client_and_others_do_not() {
+        let networks = ["127.0.0.1", "10.0.0.0/8", "fd00::/8"].map(|text| Network::try_from(text.to_owned()).unwrap());
+        let proxies = TrustedProxies::new(&networks);
+        for (peer, forwarded, expected) in [
+            ("127.0.0.1", &["192.0.2.1"][..], "192.0.2.1"),
+            ("::ffff:127.0.0.1", &["192.0.2.1"], "192.0.2.1"),
+            ("127.0.0.1", &["198.51.100.9, 192.0.2.1"], "192.0.2.1"),
+            ("127.0.0.1", &["198.51.100.9", "192.0.2.1 , 10.1.2.3"], "192.0.2.1"),
+            ("127.0.0.1", &["192.0.2.1:1234"], "192.0.2.1"),
+            ("127.0.0.1", &["[2001:db8::1]:1234"], "2001:db8::1"),
+            ("127.0.0.1", &["[2001:db8::1]"], "2001:db8::1"),
+            ("127.0.0.1", &["2001:db8::1"], "2001:db8::1"),
+            // All of them are proxies: the first stands for the client.
+            ("127.0.0.1", &["10.0.0.7, fd00::1"], "10.0.0.7"),
+            ("127.0.0.1", &[], "127.0.0.1"),
+            ("127.0.0.1", &["unknown"], "127.0.0.1"),
+            ("127.0.0.1", &["192.0.2.1,"], "127.0.0.1"),
+            ("127.0.0.1", &["192.0.2.1, [::1"], "127.0.0.1"),
+            ("127.0.0.1", &["192.0.2.1, 10.0.0.1:x"], "127.0.0.1"),
+            ("192.0.2.7", &["192.0.2.1"], "192.0.2.7"),
+        ] {
+            let client = proxies.client(Some(peer.parse().unwrap()), forwarded.iter().copied());
+            assert_eq!(client, of(expected), "{peer} {forwarded:?}");
+        }
+        assert_eq!(proxies.client(None, ["192.0.2.1"].into_iter()), Client::default());
+    }
+}

@@ -1,0 +1,130 @@
+//! Memory for what of a request must be whole: bodies while they arrive, and what is made of them.
+
+use std::fmt;
+
+use ipfrs_core::{Error, ErrorKind, Result};
+use prometheus::IntGauge;
+
+use crate::fair_pool::{FairPool, Share, Shortage};
+use crate::{BatchConfig, Client, Limit, Node};
+
+/// Least memory for all requests together.
+const LEAST_BYTES: usize = 512 * 1024 * 1024;
+/// Bytes that a client may hold although fewer are free: the largest node as text.
+const CLIENT_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes that are taken at a time, at least.
+const STEP_BYTES: usize = 16 * 1024;
+
+/// The memory that all requests share. Cloning shares it.
+#[derive(Debug, Clone)]
+pub(crate) struct MemoryPool(FairPool);
+
+impl MemoryPool {
+    /// Memory for at least two of the largest batches: such a body takes four thirds of its blocks in base64, and as
+    /// much again while it is decoded.
+    pub(crate) fn new(batch: &BatchConfig) -> Self {
+        let capacity = LEAST_BYTES.max(batch.max_batch_bytes.saturating_mul(8));
+        Self(FairPool::new(capacity, CLIENT_BYTES, usize::MAX))
+    }
+}
+
+/// The cause of refusals, by which they are told apart from others of their kind.
+#[derive(Debug)]
+struct Refused;
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the memory for request bodies is used up")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Memory that a request holds until this is dropped.
+#[derive(Debug)]
+pub struct RequestMemory {
+    node: Node,
+    share: Share,
+}
+
+impl Node {
+    /// No memory yet, for the current client's request: it is taken as bytes arrive.
+    #[must_use]
+    pub fn request_memory(&self) -> RequestMemory {
+        RequestMemory { node: self.clone(), share: self.inner.memory.0.nothing(Client::current()) }
+    }
+}
+
+impl RequestMemory {
+    /// Takes as much as is missing to `bytes`, and a little ahead.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`] when no more is free, or the client has its share; then the memory is as before.
+    pub fn grow_to(&mut self, bytes: usize) -> Result<()> {
+        let held = self.share.units();
+        if bytes <= held {
+            return Ok(());
+        }
+        let wanted = bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES);
+        self.share.grow(wanted - held).map_err(|shortage| self.refusal(shortage))?;
+        self.gauge().add(metric(wanted - held));
+        Ok(())
+    }
+
+    /// Takes `bytes` more.
+    ///
+    /// # Errors
+    /// As [`Self::grow_to`].
+    pub fn add(&mut self, bytes: usize) -> Result<()> {
+        self.grow_to(self.share.units().saturating_add(bytes))
+    }
+
+    /// Whether an error comes from a refusal of memory, which is counted already, however far down.
+    #[must_use]
+    pub fn is_refusal(error: &Error) -> bool {
+        let first = std::error::Error::source(error);
+        std::iter::successors(first, |cause| cause.source()).any(|cause| cause.is::<Refused>())
+    }
+
+    /// Gives all of it back.
+    pub fn release(&mut self) {
+        self.gauge().sub(metric(self.share.units()));
+        self.share.release();
+    }
+
+    /// Bytes that are held.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.share.units()
+    }
+
+    fn gauge(&self) -> &IntGauge {
+        &self.node.inner.metrics.request_memory
+    }
+
+    fn refusal(&self, shortage: Shortage) -> Error {
+        let mebibytes = self.node.inner.memory.0.capacity() >> 20;
+        let what = match shortage {
+            Shortage::Total => {
+                self.node.count_refusal(Limit::RequestMemory);
+                format!("request bodies take {mebibytes} MiB of memory, the most for all together")
+            }
+            Shortage::Share | Shortage::Client => {
+                self.node.count_refusal(Limit::RequestMemoryShare);
+                format!("the bodies of this client's requests take its share of {mebibytes} MiB of memory")
+            }
+        };
+        let remedy = "send fewer or smaller bodies at the same time, and try again in a second";
+        Error::new(ErrorKind::RateLimited, format!("{what}: {remedy}")).with_source(Refused)
+    }
+}
+
+impl Drop for RequestMemory {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn metric(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

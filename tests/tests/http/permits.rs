@@ -1,0 +1,136 @@
+//! Permits for requests: shares of clients, and cached responses that need none.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use ipfrs_proto::block::v1::GetBlockRequest;
+use reqwest::{Client, Response};
+use tokio::time::timeout;
+use tonic::Code;
+
+use crate::content;
+use crate::grpc::{ABSENT, block_client};
+use crate::harness::{TestGateway, client, header};
+
+/// Longer than anything here takes.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// A client at 127.0.0.`number`.
+fn at(number: u8) -> Client {
+    client().local_address(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number))).build().unwrap()
+}
+
+/// A connection of 127.0.0.`number` by HTTP/2, whose streams take heads of responses and nothing of their bodies.
+fn stalling(number: u8) -> Client {
+    let client = client().local_address(IpAddr::V4(Ipv4Addr::new(127, 0, 0, number)));
+    client.http2_prior_knowledge().http2_initial_stream_window_size(0).build().unwrap()
+}
+
+/// Sends requests for a path on a connection, with `named` as the client that a proxy names. Returns the responses of
+/// 200, and those of 429.
+async fn ask(connection: &Client, gateway: &TestGateway, path: &str, times: usize, named: &str) -> [Vec<Response>; 2] {
+    let requests = (0..times).map(|_| connection.get(gateway.url(path)).header("x-forwarded-for", named).send());
+    let responses: Vec<_> = futures::stream::iter(requests).buffer_unordered(64).collect().await;
+    let (held, refused) = responses.into_iter().map(Result::unwrap).partition(|response| response.status() == 200);
+    let refused: Vec<Response> = refused;
+    assert!(refused.iter().all(|response| response.status() == 429));
+    [held, refused]
+}
+
+async fn until_idle(gateway: &TestGateway) {
+    timeout(WATCHDOG, gateway.until_metric("ipfrs_http_requests_active", |requests| requests == 0)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_with_many_stalled_streams_leaves_half_of_the_permits() {
+    let gateway = TestGateway::start().await;
+    let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    let (mut held, mut refused, mut connections) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..42 {
+        let connection = stalling(1);
+        let [some, others] = ask(&connection, &gateway, &path, 100, "").await;
+        held.extend(some);
+        refused.extend(others);
+        connections.push(connection);
+    }
+    assert_eq!((held.len(), refused.len()), (2_048, 42 * 100 - 2_048));
+    let refusal = refused.pop().unwrap();
+    assert_eq!(header(&refusal, "retry-after"), "1");
+    assert_eq!(at(2).get(gateway.url(&path)).send().await.unwrap().bytes().await.unwrap(), content::bytes(100_000));
+    let struck = gateway.metric("ipfrs_refusals_total{limit=\"max_requests_per_client\"}").await;
+    assert_eq!(struck, 42 * 100 - 2_048);
+    assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_concurrent_requests\"}").await, 0);
+    drop((held, refused, refusal, connections));
+    until_idle(&gateway).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_behind_a_trusted_proxy_are_told_apart() {
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.max_concurrent_requests = 16;
+        config.gateway.trusted_proxies = vec!["127.0.0.1".to_owned().try_into().unwrap()];
+    })
+    .await;
+    let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    let (proxy, other) = (stalling(1), stalling(2));
+    let [first, refused] = ask(&proxy, &gateway, &path, 30, "192.0.2.1").await;
+    assert_eq!((first.len(), refused.len()), (8, 22));
+    // The proxy adds its entry behind those that the client wrote.
+    assert_eq!(ask(&proxy, &gateway, &path, 1, "192.0.2.7, 192.0.2.1").await[0].len(), 0);
+    let second = ask(&proxy, &gateway, &path, 30, "192.0.2.2").await;
+    assert_eq!(second[0].len(), 4);
+    // Others are not trusted to name clients.
+    let spoofed =
+        [ask(&other, &gateway, &path, 10, "192.0.2.3").await, ask(&other, &gateway, &path, 10, "192.0.2.4").await];
+    assert_eq!(spoofed[0][0].len() + spoofed[1][0].len(), 2);
+    drop((first, second, refused, spoofed, proxy, other));
+    until_idle(&gateway).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limit_of_one_client_is_named_where_it_struck() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_requests_per_client = 3).await;
+    let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    let connection = stalling(1);
+    let [held, mut refused] = ask(&connection, &gateway, &path, 5, "").await;
+    assert_eq!((held.len(), refused.len()), (3, 2));
+    drop(refused.pop());
+    let text = gateway.get(&path).await.text().await.unwrap();
+    assert!(text.contains("gateway.max_requests_per_client = 3"), "{text}");
+    assert_eq!(at(2).get(gateway.url(&path)).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn http_without_permits_leaves_grpc_alone() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
+    let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    let connection = stalling(1);
+    let held = ask(&connection, &gateway, &path, 1, "").await;
+    assert_eq!(held[0].len(), 1);
+    let call = block_client(&gateway).get_block(GetBlockRequest { cid: ABSENT.to_owned() }).await;
+    assert_eq!(call.unwrap_err().code(), Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_cached_file_is_served_without_a_permit() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
+    let text = "text that can be compressed ".repeat(100);
+    let root = gateway.add_tree("", &[("d/a.txt", &text)]).await;
+    let (large, small) = (gateway.add("", content::bytes(100_000)).await, format!("/ipfs/{root}/a.txt"));
+    assert_eq!(gateway.content(&small).await, text);
+    until_idle(&gateway).await;
+    let connection = stalling(2);
+    let held = ask(&connection, &gateway, &format!("/ipfs/{large}"), 1, "").await;
+    assert_eq!(held[0].len(), 1);
+    // Compressing it would take a permit.
+    let coded = at(1).get(gateway.url(&small)).header("accept-encoding", "br").send().await.unwrap();
+    assert_eq!((coded.status().as_u16(), header(&coded, "content-encoding")), (200, ""));
+    assert_eq!(coded.text().await.unwrap(), text);
+    // A second later a cached response is made anew.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2_500) {
+        assert_eq!(gateway.content(&small).await, text);
+    }
+    assert_eq!(gateway.get(&format!("/ipfs/{large}")).await.status(), 429);
+}
