@@ -23,7 +23,7 @@ async fn main() -> anyhow::Result<()> {
     let added = session.finish().await?.pop().context("nothing was added")?;
     println!("{} is {}", added.name, added.cid);
 
-    let object = node.resolve(ContentPath::parse(&added.cid.to_string())?).await?;
+    let object = node.resolve(ContentPath::parse(added.cid.to_string())?).await?;
     if let ObjectKind::File(file) = &object.kind {
         let mut pieces = node.read(file, Span { start: 7, len: file.size() - 7 });
         while let Some(piece) = pieces.next().await {

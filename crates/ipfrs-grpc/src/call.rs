@@ -222,9 +222,12 @@ enum Inner {
     Plain(Body),
 }
 
+/// A frame of a response, or its end.
+type NextFrame = Option<Result<Frame<Bytes>, axum::Error>>;
+
 impl Inner {
-    /// The next frame; `None` where the response was given up.
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Option<Poll<Option<Result<Frame<Bytes>, axum::Error>>>> {
+    /// Polls for the next frame. Returns `None` where the response was given up.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Option<Poll<NextFrame>> {
         match self {
             Self::Permitted(held) => held.poll(|body| Pin::new(body).poll_frame(cx)),
             Self::Plain(body) => Some(Pin::new(body).poll_frame(cx)),
@@ -241,7 +244,7 @@ impl Inner {
 
 impl Answer {
     /// Ends the answer with a status; what made it is dropped.
-    fn end(&mut self, status: &Status) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn end(&mut self, status: &Status) -> Poll<NextFrame> {
         self.inner = None;
         self.end.code = Some(status.code());
         let mut trailers = HeaderMap::new();

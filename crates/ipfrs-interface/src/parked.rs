@@ -153,7 +153,7 @@ impl<F: FrontEnd> Parked<F> {
 
     /// Whether a part of the head of an HTTP/1 request is there.
     pub(crate) fn has_begun(&self) -> bool {
-        !self.held.is_empty() && !(self.is_new && PREFACE.starts_with(&self.held))
+        !self.held.is_empty() && (!self.is_new || !PREFACE.starts_with(&self.held))
     }
 
     /// Answers what is ready, until there is something else, or an answer must say that it is the last.

@@ -136,7 +136,7 @@ pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Ref
     match request.parse_with_uninit_headers(bytes, &mut found) {
         Ok(httparse::Status::Complete(head)) if head <= most => {
             let body = body_length(&request).and_then(|body| check_target(&request, most).map(|()| body));
-            body.map(|body| Some(Extent { head, body })).map_err(|refusal| Box::new(refusal.of(&request)))
+            body.map(|body| Some(Extent { head, body })).map_err(|refusal| Box::new((*refusal).of(&request)))
         }
         Ok(httparse::Status::Complete(_)) => Err(Box::new(Refusal::large_head(most).of(&request))),
         Ok(httparse::Status::Partial) if bytes.len() < most => Ok(None),
@@ -144,7 +144,7 @@ pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Ref
             Some(_) => Refusal::large_head(most).of(&request),
             None => Refusal::long_target(most),
         })),
-        Err(httparse::Error::Version) => of_version(bytes, most).map_err(Box::new),
+        Err(httparse::Error::Version) => of_version(bytes, most),
         Err(httparse::Error::TooManyHeaders) => Err(Box::new(Refusal::many_headers().of(&request))),
         Err(error) => Err(Box::new(Refusal::malformed(reason(error, &request)).of(&request))),
     }
@@ -163,42 +163,45 @@ fn reason(error: httparse::Error, request: &httparse::Request<'_, '_>) -> &'stat
 }
 
 /// Refuses a version other than 1.0 and 1.1; `None` where the line is not complete.
-fn of_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Refusal> {
+fn of_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Refusal>> {
     let line = match memchr::memchr(b'\n', bytes) {
         Some(end) => &bytes[..end],
         None if bytes.len() < most => return Ok(None),
-        None => return Err(Refusal::long_target(most)),
+        None => return Err(Refusal::long_target(most).into()),
     };
     let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     match version.strip_suffix(b"\r").unwrap_or(version) {
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
             let text = "this version of HTTP is not supported: use HTTP/1.1, HTTP/1.0, or HTTP/2 with its preface";
-            Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text))
+            Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into())
         }
-        _ => Err(Refusal::malformed("the request's first line does not end with a version of HTTP (RFC 9112, 2.3)")),
+        _ => {
+            Err(Refusal::malformed("the request's first line does not end with a version of HTTP (RFC 9112, 2.3)")
+                .into())
+        }
     }
 }
 
-fn check_target(request: &httparse::Request<'_, '_>, most: usize) -> Result<(), Refusal> {
+fn check_target(request: &httparse::Request<'_, '_>, most: usize) -> Result<(), Box<Refusal>> {
     let target = request.path.unwrap_or_default();
     if target.len() > MAX_TARGET_BYTES {
-        return Err(Refusal::long_target(most));
+        return Err(Refusal::long_target(most).into());
     }
     match target.parse::<Uri>() {
         Ok(_) => Ok(()),
-        Err(_) => Err(Refusal::malformed("the request's target is no URI (RFC 9112, 3.2): percent-encode it")),
+        Err(_) => Err(Refusal::malformed("the request's target is no URI (RFC 9112, 3.2): percent-encode it").into()),
     }
 }
 
 /// Finds how long the body is (RFC 9112, 6.3), and refuses what two readers may understand in two ways.
-fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Refusal> {
+fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Box<Refusal>> {
     let (mut length, mut codings, mut has_coding) = (None, Codings::default(), false);
     for header in request.headers.iter() {
         if header.name.eq_ignore_ascii_case(CONTENT_LENGTH.as_str()) {
             let bytes = content_length(header.value)
                 .ok_or_else(|| Refusal::malformed("Content-Length is no number of bytes (RFC 9110, 8.6)"))?;
             if length.replace(bytes).is_some_and(|other| other != bytes) {
-                return Err(Refusal::malformed("the request has two Content-Lengths (RFC 9112, 6.3): send one"));
+                return Err(Refusal::malformed("the request has two Content-Lengths (RFC 9112, 6.3): send one").into());
             }
         } else if header.name.eq_ignore_ascii_case(TRANSFER_ENCODING.as_str()) {
             has_coding = true;
@@ -209,20 +212,20 @@ fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Refusa
         return Ok(BodyLength::Bytes(length.unwrap_or(0)));
     }
     if request.version == Some(0) {
-        return Err(Refusal::malformed("HTTP/1.0 has no Transfer-Encoding (RFC 9112, 6.1): send Content-Length"));
+        return Err(Refusal::malformed("HTTP/1.0 has no Transfer-Encoding (RFC 9112, 6.1): send Content-Length").into());
     }
     if length.is_some() {
         let text = "the request has Content-Length and Transfer-Encoding (RFC 9112, 6.3): send one of them";
-        return Err(Refusal::malformed(text));
+        return Err(Refusal::malformed(text).into());
     }
     match codings {
         Codings { ends_chunked: false, .. } => {
-            Err(Refusal::malformed("the last coding of Transfer-Encoding is not chunked (RFC 9112, 6.3)"))
+            Err(Refusal::malformed("the last coding of Transfer-Encoding is not chunked (RFC 9112, 6.3)").into())
         }
         Codings { count: 1, .. } => Ok(BodyLength::Chunked),
         Codings { .. } => {
             let text = "no transfer coding is supported but chunked, once (RFC 9112, 6.1): send the body as it is";
-            Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text))
+            Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, text).into())
         }
     }
 }

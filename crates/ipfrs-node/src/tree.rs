@@ -47,7 +47,7 @@ pub(crate) struct Tree {
 
 /// Result of building a directory.
 enum Outcome {
-    Built(Added),
+    Built(Box<Added>),
     /// It was left out: nothing is in it.
     Skipped,
     /// It is the one without a name, which is not asked for.
@@ -112,7 +112,7 @@ impl Tree {
             consume_budget().await;
             let Some((key, batch)) = self.with_table(first_batch).await? else { return Ok(None) };
             match self.build(importer, &kept, wrap, key, batch).await? {
-                Outcome::Built(added) => return Ok(Some(added)),
+                Outcome::Built(added) => return Ok(Some(*added)),
                 Outcome::Skipped => {}
                 Outcome::Unasked => return Ok(None),
             }
@@ -154,7 +154,7 @@ impl Tree {
         }
         let Some(builder) = builder else { return Ok(Outcome::Unasked) };
         let attributes = kept(directory.attributes);
-        self.finish(importer, &names, builder, attributes).await.map(Outcome::Built)
+        self.finish(importer, &names, builder, attributes).await.map(|added| Outcome::Built(Box::new(added)))
     }
 
     /// Notes that a directory was left out: as in Kubo, the one above it is not empty for that.

@@ -174,7 +174,7 @@ fn assert_passes_on_small_disk(name: &str, mebibytes: u32) {
         unshare
     };
     if !unshare(&mounted).output().is_ok_and(|tried| tried.status.success()) {
-        println!("SKIPPED: no file system can be mounted here (unshare and mount of a tmpfs)");
+        eprintln!("SKIPPED: no file system can be mounted here (unshare and mount of a tmpfs)");
         return;
     }
     let mut child = unshare(&format!("{mounted} && exec \"$@\""));

@@ -19,13 +19,12 @@ fn small(has_directories: bool, has_hidden: bool) -> Form {
 fn small_at(at: &str, mut form: Form, has_directories: bool, has_hidden: bool) -> Form {
     let path = |name: &str| format!("{at}{name}");
     if has_directories {
-        form = form.directory(&path("a")).directory(&path("a/b"));
+        form = form.directory(path("a")).directory(path("a/b"));
     }
     // Only a part of its own can make a directory that holds nothing.
-    form =
-        form.file(&path("a/b/hello.txt"), "hello\n").directory(&path("empty")).symlink(&path("link"), "a/b/hello.txt");
-    form = form.file(&path("z"), "z").file(&path("ünï çödé"), "u");
-    if has_hidden { form.file(&path(".hidden"), "h") } else { form }
+    form = form.file(path("a/b/hello.txt"), "hello\n").directory(path("empty")).symlink(path("link"), "a/b/hello.txt");
+    form = form.file(path("z"), "z").file(path("ünï çödé"), "u");
+    if has_hidden { form.file(path(".hidden"), "h") } else { form }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,7 +21,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("ipfrs-grpc", &["ipfrs-core", "ipfrs-node", "ipfrs-proto"]),
     // Its listeners use the stream's socket.
     ("ipfrs-interface", &["ipfrs-core", "ipfrs-stream", "ipfrs-node", "ipfrs-http", "ipfrs-grpc"]),
-    ("ipfrs-cli", &["ipfrs-interface"]),
+    ("ipfrs-cli", &["ipfrs-core", "ipfrs-interface"]),
     // Calls the Node itself, without a front-end between.
     // Its tests build dependencies with the features of all tests.
     ("ipfrs-python", &["ipfrs-core", "ipfrs-node", "ipfrs-interface", "ipfrs-test-features"]),

@@ -43,7 +43,7 @@ async fn tree(gateway: &TestGateway, options: &str) -> String {
         .file("d/empty", "")
         .symlink("d/link", "large");
     for name in 0..120 {
-        form = form.file(&format!("d/many/{name}"), name.to_string());
+        form = form.file(format!("d/many/{name}"), name.to_string());
     }
     hash_of(gateway.add_form(&format!("max-directory-links=100&{options}"), form).await.last().unwrap())
 }

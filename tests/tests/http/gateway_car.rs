@@ -20,7 +20,7 @@ async fn tree(gateway: &TestGateway) -> String {
     let large = content::bytes(21 * CHUNK);
     let mut form = Form::new().file("d/copy", &large).file("d/large", &large);
     for name in 0..300 {
-        form = form.file(&format!("d/many/{name}"), name.to_string());
+        form = form.file(format!("d/many/{name}"), name.to_string());
     }
     hash_of(gateway.add_form(SMALL, form).await.last().unwrap())
 }

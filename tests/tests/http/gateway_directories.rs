@@ -110,8 +110,7 @@ fn links(page: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_names_are_escaped_and_every_link_leads_to_its_content() {
     let gateway = TestGateway::start().await;
-    let form =
-        HOSTILE.iter().fold(Form::new(), |form, name| form.file(&format!("d/{name}"), format!("this is {name}")));
+    let form = HOSTILE.iter().fold(Form::new(), |form, name| form.file(format!("d/{name}"), format!("this is {name}")));
     let form = form.file("d/<b>sub?</b>/in#side", "inside");
     let root = hash_of(gateway.add_form("", form).await.last().unwrap());
     let base = Url::parse(&gateway.url(&format!("/ipfs/{root}/"))).unwrap();

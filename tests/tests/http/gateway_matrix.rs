@@ -293,7 +293,7 @@ async fn what_cannot_be_had_has_the_same_status_at_every_place() {
             ("/text.txt?format=car&car-order=bfs", vec![], 400),
             ("/text.txt?format=car&entity-bytes=x", vec![], 400),
             ("/text.txt?format=ipns-record", vec![], 400),
-            ("/%FF", vec![], 400),
+            ("/%FF", vec![], 404),
             ("/dag-json/a", vec![], 501),
             ("/dag-json/a?format=raw", vec![], 501),
             ("/dag-json/b", vec![], 404),

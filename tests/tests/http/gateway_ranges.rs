@@ -222,7 +222,7 @@ async fn what_is_known_of_a_path_changes_nothing_about_the_next_range_of_it() {
     let gateway = TestGateway::start().await;
     let content = content::bytes(SIZE);
     for (file, content_type) in [("page.css", "text/css; charset=utf-8"), ("data", "application/octet-stream")] {
-        let form = Form::new().file(&format!("d/{file}"), &content);
+        let form = Form::new().file(format!("d/{file}"), &content);
         let directory = hash_of(gateway.add_form("", form).await.last().unwrap());
         let path = format!("/ipfs/{directory}/{file}");
         let with = |headers: &[(&'static str, &str)]| {

@@ -146,7 +146,7 @@ async fn a_listing_says_what_there_is_and_how_much() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_large_directory_holds_is_looked_at_up_to_a_bound() {
     let gateway = TestGateway::start().await;
-    let form = (0..3_000).fold(Form::new(), |form, i| form.file(&format!("d/{i}/x"), "x"));
+    let form = (0..3_000).fold(Form::new(), |form, i| form.file(format!("d/{i}/x"), "x"));
     let root = hash_of(gateway.add_form("max-directory-links=100", form).await.last().unwrap());
     let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
     assert_eq!(page.matches("class=\"name folder\"").count(), 2_048);

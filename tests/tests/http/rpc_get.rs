@@ -117,7 +117,7 @@ async fn a_tree_is_archived_under_the_last_name_of_its_path() {
         .file("d/empty", "")
         .file("d/block", &large[..512])
         .file("d/sub/ü", "umlaut")
-        .file(&format!("d/sub/{long}"), "long")
+        .file(format!("d/sub/{long}"), "long")
         .directory("d/none")
         .symlink("d/link", "../elsewhere");
     let root = hash_of(gateway.add_form("", form).await.last().unwrap());
@@ -166,7 +166,7 @@ async fn a_single_file_or_symlink_has_a_known_length() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sharded_directories_and_mode_and_time_are_archived() {
     let gateway = TestGateway::start().await;
-    let form = (0..500).fold(Form::new(), |form, name| form.file(&format!("d/{name}"), name.to_string()));
+    let form = (0..500).fold(Form::new(), |form, name| form.file(format!("d/{name}"), name.to_string()));
     let options = "max-directory-links=100&cid-version=1&mode=0750&mtime=1700000000&mtime-nsecs=5";
     let root = hash_of(gateway.add_form(options, form).await.last().unwrap());
     let mut entries = archive(&gateway, &root).await;

@@ -83,7 +83,7 @@ struct RemovedBlock {
 /// it stays; with `quiet`, only for those that stay.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> Answer {
     let (force, quiet) = (args.is_set("force"), args.is_set("quiet"));
-    let paths = args.required("cid")?.iter().map(|text| ContentPath::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let paths = args.required("cid")?.iter().map(ContentPath::parse).collect::<Result<Vec<_>, _>>()?;
     if let Some(path) = paths.iter().find(|path| !path.segments().is_empty()) {
         return Err(Error::invalid(format!("{path} is a path: give the CIDs of the blocks")).into());
     }

@@ -151,7 +151,7 @@ impl JsonWriter {
                     write_block(&mut out, &text, found.data);
                 }
                 Ok(None) => {}
-                Err(e) => self.errors.push(ItemError { cid: text, code: e.kind().code(), error: part_text(&e) }),
+                Err(e) => self.errors.push(ItemError { cid: text, code: e.kind().code(), error: part_text(e) }),
             }
             self.next += 1;
         }

@@ -226,7 +226,7 @@ impl List {
     fn by_prefix(&self, question: &Question<'_>) -> Option<Verdict> {
         let first = self.prefixes.partition_point(|prefix| prefix.key < question.root);
         let of_root = self.prefixes[first..].iter().take_while(|prefix| prefix.key == question.root);
-        of_root.filter(|prefix| question.path.starts_with(&*prefix.text)).map(|prefix| prefix.verdict).max()
+        of_root.filter(|prefix| question.path.starts_with(&prefix.text)).map(|prefix| prefix.verdict).max()
     }
 }
 

@@ -65,7 +65,9 @@ impl KeyFiles {
         let path = self.path(name);
         let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(None) };
         let unsound = |e: Error| {
-            Error::corrupt(format!("{} holds no key: {e}: restore it from a copy, or remove it", path.display()))
+            // Clients get this message, and may not learn where the repo is.
+            let name = path.file_name().unwrap_or_default().display();
+            Error::corrupt(format!("{name} in the keystore holds no key: {e}: restore it from a copy, or remove it"))
         };
         PrivateKey::from_protobuf(&bytes).map(Some).map_err(unsound)
     }

@@ -342,21 +342,21 @@ async fn a_block_that_is_to_be_removed_twice_is_not_there_the_second_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shallow_dag_of_a_million_leaves_is_pinned_and_collected() {
-    const LEAVES: u32 = 50_000;
-    const NODES: u32 = 22;
+    const LEAVES: u16 = 50_000;
+    const NODES: u8 = 22;
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo).await;
     // Leaves that carry their bytes, so that they need not be stored.
     let mut nodes = Vec::new();
     for number in 0..NODES {
-        let mut list = [&[0x9a][..], &LEAVES.to_be_bytes()].concat();
+        let mut list = [&[0x99][..], &LEAVES.to_be_bytes()].concat();
         for leaf in 0..LEAVES {
             list.extend([0xd8, 0x2a, 0x49, 0x00, 0x01, 0x55, 0x00, 0x04]);
-            list.extend((number * LEAVES + leaf).to_be_bytes());
+            list.extend((u32::from(number) * u32::from(LEAVES) + u32::from(leaf)).to_be_bytes());
         }
         nodes.push(node.put_block(put(codec::DAG_CBOR, list)).await.unwrap().0);
     }
-    let mut list = vec![0x98, NODES as u8];
+    let mut list = vec![0x80 | NODES];
     for node in &nodes {
         let cid = node.to_bytes();
         list.extend([0xd8, 0x2a, 0x58, cid.len() as u8 + 1, 0x00]);
@@ -365,5 +365,6 @@ async fn a_shallow_dag_of_a_million_leaves_is_pinned_and_collected() {
     let (root, _) = node.put_block(put(codec::DAG_CBOR, list)).await.unwrap();
     node.pin(&[path(root)], &PinOptions::default(), |_| {}).await.unwrap();
     let collected = collect(&node).await.unwrap();
-    assert_eq!((collected.kept, collected.removed), (u64::from(NODES * (LEAVES + 1) + 1), 0));
+    let blocks = u64::from(NODES) * (u64::from(LEAVES) + 1) + 1;
+    assert_eq!((collected.kept, collected.removed), (blocks, 0));
 }

@@ -33,7 +33,7 @@ async fn the_pages_of_a_directory_have_every_entry_once_sharded_or_not() {
     let gateway = TestGateway::start().await;
     let names: BTreeSet<_> = (0..2_500).map(|number| format!("{number}.txt")).collect();
     for options in ["max-directory-links=100", ""] {
-        let form = names.iter().fold(Form::new(), |form, name| form.file(&format!("d/{name}"), name.as_str()));
+        let form = names.iter().fold(Form::new(), |form, name| form.file(format!("d/{name}"), name.as_str()));
         let root = hash_of(gateway.add_form(&format!("cid-version=1&{options}"), form).await.last().unwrap());
         for (size, lengths) in [(0, vec![1_000, 1_000, 500]), (999, vec![999, 999, 502]), (10_001, vec![2_500])] {
             let pages = pages(&gateway, &root, size).await;
