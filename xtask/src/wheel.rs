@@ -17,8 +17,8 @@ pub(crate) fn package() -> Result<PathBuf> {
     Ok(workspace()?.join("crates/ipfrs-python"))
 }
 
-/// Builds a wheel of the current code for the tests. Profile and features are those of `cargo test --workspace`, so that
-/// the dependencies are built once.
+/// Builds a wheel of the current code for the tests. Profile and features are those of `cargo test --workspace`, so
+/// that the dependencies are built once.
 pub(crate) fn of_tests(environment: &Environment) -> Result<PathBuf> {
     let directory = emptied("python-wheel")?;
     let profile = ["--quiet", "--profile", "dev", "--features", AS_TESTED];

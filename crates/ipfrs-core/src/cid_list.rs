@@ -4,7 +4,8 @@ use std::iter::FusedIterator;
 
 use crate::{Cid, cid_from_bytes};
 
-/// A list of content IDs in their binary form. Each takes some 40 bytes, where a [`Cid`] has room for the longest digest.
+/// A list of content IDs in their binary form. Each takes some 40 bytes, where a [`Cid`] has room for the longest
+/// digest.
 ///
 /// It is read from both ends: the length of each content ID stands before it and behind it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

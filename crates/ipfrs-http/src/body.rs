@@ -407,8 +407,8 @@ pub(crate) fn append(content: &mut Vec<u8>, piece: &[u8], memory: &mut RequestMe
 /// The whole of a request's body. What waits for its end holds no more memory than has arrived.
 ///
 /// # Errors
-/// [`ErrorKind::TooLarge`] over `limit` bytes, which come from `key`, with the `remedy`; [`ErrorKind::RateLimited`] when
-/// the memory for request bodies is used up.
+/// [`ErrorKind::TooLarge`] over `limit` bytes, which come from `key`, with the `remedy`; [`ErrorKind::RateLimited`]
+/// when the memory for request bodies is used up.
 pub(crate) async fn whole(node: &Node, body: Body, limit: usize, key: &str, remedy: &str) -> Result<Whole> {
     let declared = http_body::Body::size_hint(&body).lower();
     let too_large = || {

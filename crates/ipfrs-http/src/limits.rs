@@ -49,9 +49,9 @@ pub(crate) fn too_many(state: &AppState, refused: NoPermit, endpoint: &str, id: 
     }
 }
 
-/// Counts a response to a request that struck a limit of its body, or found shared work full. A DAG over a bound was
-/// counted where it was read, too many requests are counted where permits are given, and bodies that get no memory where
-/// that is taken.
+/// Counts a response to a request that struck a limit of its body, or found shared work full. A DAG over a bound
+/// was counted where it was read, too many requests are counted where permits are given, and bodies that get no
+/// memory where that is taken.
 pub(crate) fn count(state: &AppState, response: &mut Response, has_body: bool) {
     match response.extensions_mut().remove() {
         Some(OverLimit(ErrorKind::RateLimited)) => state.node.count_refusal(Limit::Capacity),

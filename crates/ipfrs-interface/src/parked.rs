@@ -1,6 +1,6 @@
-//! Connections between two requests, which hold their sockets and little else. Requests whose responses are cached, or
-//! whose heads are refused, get their responses from here. All others are handed to hyper, once their heads are complete
-//! and checked.
+//! Connections between two requests, which hold their sockets and little else. Requests whose responses are cached,
+//! or whose heads are refused, get their responses from here. All others are handed to hyper, once their heads are
+//! complete and checked.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};

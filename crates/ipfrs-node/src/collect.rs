@@ -42,8 +42,8 @@ pub struct Collected {
     pub removed: u64,
     /// Their payload, in bytes.
     pub removed_bytes: u64,
-    /// Bytes that the disk got back, of earlier deletions too. Files that are being read when the collection ends are not
-    /// counted: the disk gets their space back when the reads end.
+    /// Bytes that the disk got back, of earlier deletions too. Files that are being read when the collection ends
+    /// are not counted: the disk gets their space back when the reads end.
     pub freed_bytes: u64,
     /// Files that should have been given back, and are damaged. They are kept with what can be read of them.
     pub damaged: Vec<DamagedPack>,

@@ -40,9 +40,9 @@ impl Node {
     /// its own codec is given as it is.
     ///
     /// # Errors
-    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for other codecs than dag-json, dag-cbor,
-    /// dag-pb and raw, and for a link whose name is not UTF-8 in dag-cbor; [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind)
-    /// for what a codec cannot say, such as a map in raw.
+    /// As [`Self::resolve`]; [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for other codecs than dag-json,
+    /// dag-cbor, dag-pb and raw, and for a link whose name is not UTF-8 in dag-cbor;
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for what a codec cannot say, such as a map in raw.
     pub async fn get_node(&self, path: ContentPath, output: u64) -> Result<(DagPath, Bytes)> {
         let object = self.resolve(path).await?;
         let found = DagPath { cid: object.cid, remainder: object.facts.remainder.clone() };

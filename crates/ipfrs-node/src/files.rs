@@ -258,9 +258,9 @@ impl Node {
         self.reader(file, span).next().await.unwrap_or_else(|| Ok(Bytes::new()))
     }
 
-    /// Checks that a denylist blocks no block of a span of a file: HEAD has the status that GET has, where that is known
-    /// before the first byte. Without denylists nothing is read, and any other failure to read is no error: a head needs
-    /// the root alone.
+    /// Checks that a denylist blocks no block of a span of a file: HEAD has the status that GET has, where that is
+    /// known before the first byte. Without denylists nothing is read, and any other failure to read is no error: a
+    /// head needs the root alone.
     ///
     /// # Errors
     /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind).

@@ -179,8 +179,8 @@ impl BlockErrors {
         self.0.with_label_values(&[operation, reason]).inc();
     }
 
-    /// Counts a block that was to be stored and was refused before the store saw it: its bytes are not what its content ID
-    /// says, or it cannot be stored anywhere.
+    /// Counts a block that was to be stored and was refused before the store saw it: its bytes are not what its
+    /// content ID says, or it cannot be stored anywhere.
     pub(crate) fn refused(&self) {
         self.0.with_label_values(&["put", "invalid"]).inc();
     }

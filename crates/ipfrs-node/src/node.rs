@@ -338,8 +338,8 @@ impl Node {
         self.inner.served.removals()
     }
 
-    /// Returns an empty cache for what a front-end makes of content, which expects `entries` and takes entries of `weight`
-    /// together at most. Its values do not count any more once [`Self::removals`] has changed.
+    /// Returns an empty cache for what a front-end makes of content, which expects `entries` and takes entries of
+    /// `weight` together at most. Its values do not count any more once [`Self::removals`] has changed.
     #[must_use]
     pub fn epoch_cache<K, V, W>(&self, entries: usize, weight: u64, weighter: W) -> Arc<EpochCache<K, V, W>>
     where

@@ -28,8 +28,8 @@ const INLINE_DECODE_BYTES: usize = 32 * 1024;
 /// With more CIDs waiting than this (some 600 kB), the walk goes on depth first, one node at a time.
 const WIDE: usize = 16 * 1024;
 
-/// Most memory of CIDs that wait to be visited: some four million of them. Files and directories need thousands; a chain
-/// of the widest nodes ends here.
+/// Most memory of CIDs that wait to be visited: some four million of them. Files and directories need thousands; a
+/// chain of the widest nodes ends here.
 const MAX_WAITING_BYTES: usize = 160 * 1024 * 1024;
 
 /// What is done about blocks that link to nothing by their codec.

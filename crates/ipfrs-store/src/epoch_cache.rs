@@ -12,9 +12,9 @@ use crate::BlockStore;
 
 /// A cache that can drop the entries that no longer count.
 pub trait DropStale: Send + Sync {
-    /// Drops every entry that was made before blocks were last removed from the store ([`BlockStore::removals`]). Such an
-    /// entry may hold slices of a removed file, and the disk does not get the space of that file back before the last
-    /// slice is dropped.
+    /// Drops every entry that was made before blocks were last removed from the store ([`BlockStore::removals`]).
+    /// Such an entry may hold slices of a removed file, and the disk does not get the space of that file back
+    /// before the last slice is dropped.
     fn drop_stale(&self);
 }
 

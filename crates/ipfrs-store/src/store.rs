@@ -154,8 +154,8 @@ pub struct Compacted {
     pub packs: u64,
     /// Bytes of them that were needed and are in other packs now, framing included.
     pub moved_bytes: u64,
-    /// How much less of the disk is taken when this returns, in bytes, by the file system's count. A removed pack is not
-    /// counted while slices of it are in use: the file system frees it when the last of them is dropped.
+    /// How much less of the disk is taken when this returns, in bytes, by the file system's count. A removed pack
+    /// is not counted while slices of it are in use: the file system frees it when the last of them is dropped.
     pub freed_bytes: u64,
     /// Packs that would have been removed, but are not what the store has written. Nothing of them was removed, and the
     /// blocks that can be read still are.
@@ -285,7 +285,8 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     ///
     /// A crash in the middle costs nothing but the work. Dropping the future stops soon; what was done stays done.
     ///
-    /// Caches that [`watch`](Self::watch) drop what is stale in them, before it returns and whenever files were removed.
+    /// Caches that [`watch`](Self::watch) drop what is stale in them, before it returns and whenever files were
+    /// removed.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a share that is none; [`ErrorKind::NoSpace`] when what is needed of a file does
@@ -310,8 +311,8 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     /// when [`compact`](Self::compact) has removed a file: slices that are kept would keep its room on the disk.
     fn removals(&self) -> u64;
 
-    /// Registers a cache that holds what was made of blocks, for as long as the cache exists. [`compact`](Self::compact)
-    /// has it drop what is stale. Engines that give no slices of files may ignore it.
+    /// Registers a cache that holds what was made of blocks, for as long as the cache exists.
+    /// [`compact`](Self::compact) has it drop what is stale. Engines that give no slices of files may ignore it.
     fn watch(&self, _cache: Weak<dyn DropStale>) {}
 
     /// Whether blocks can be stored, as far as is known without trying. Cheap: for health checks.

@@ -50,8 +50,9 @@ pub struct StreamingConfig {
     /// How far a reader works ahead of its connection: `"conservative"` (1 MiB), `"balanced"` (4 MiB) or
     /// `"aggressive"` (16 MiB).
     pub flow_control: FlowControl,
-    /// Most levels of a DAG that are read below its root, of a file or a CAR, and most directories in each other in a TAR
-    /// archive: 8 to 16777216. A level to which the reader has to go back takes about 70 bytes of memory, at most 200.
+    /// Most levels of a DAG that are read below its root, of a file or a CAR, and most directories in each other in
+    /// a TAR archive: 8 to 16777216. A level to which the reader has to go back takes about 70 bytes of memory, at
+    /// most 200.
     pub max_dag_depth: u32,
 }
 

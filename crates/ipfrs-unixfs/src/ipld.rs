@@ -33,8 +33,8 @@ pub fn links(cid: &Cid, data: &Bytes) -> Result<CidList> {
     links_of(cid, data, Strictness::AsKubo)
 }
 
-/// As [`links`], and of dag-cbor that is not canonical as well: what keeps blocks must not lose those that were taken in
-/// by other rules.
+/// As [`links`], and of dag-cbor that is not canonical as well: what keeps blocks must not lose those that were
+/// taken in by other rules.
 ///
 /// # Errors
 /// As [`links`].

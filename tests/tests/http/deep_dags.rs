@@ -19,8 +19,8 @@ const WATCHDOG: Duration = Duration::from_secs(300);
 
 const NODES: usize = 100_000;
 
-/// Returns a list of nodes, by turns of dag-pb and dag-cbor, as a CAR, and the content IDs from the root to the end. Each
-/// node links to the next one, and then to a leaf that all of them share.
+/// Returns a list of nodes, by turns of dag-pb and dag-cbor, as a CAR, and the content IDs from the root to the
+/// end. Each node links to the next one, and then to a leaf that all of them share.
 fn list() -> (Vec<u8>, Vec<Cid>) {
     let leaf = (Cid::new_v1(codec::RAW, sha2_256(b"leaf")), b"leaf".to_vec());
     let mut blocks = vec![leaf.clone()];

@@ -94,7 +94,7 @@ async fn commands_of_one_argument_take_it_from_the_body() {
         for (query, lines) in [("", path.clone()), ("", format!("{path}\r\n")), ("", format!("{path}\n\n \n"))] {
             assert_eq!(answer(&gateway, &format!("{command}?{query}"), &lines).await, expected, "{command} {lines:?}");
         }
-        // What Kubo's command line sends when the argument was all that there was.
+        // Kubo's command line sends this when the argument was all that there was.
         for nothing in ["", "\n"] {
             assert_eq!(answer(&gateway, &format!("{command}?arg={path}"), nothing).await, expected, "{command}");
         }

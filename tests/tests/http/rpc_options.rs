@@ -6,8 +6,9 @@ use crate::content::{self, bytes};
 use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure, rpc_refusal};
 use crate::multipart::Form;
 
-/// Every option that Kubo 0.44 defines for the commands that are served: `name/short:type`, with the type `b` for a Boolean,
-/// `i` and `I` for integers of 32 and 64 bits, `u` and `U` for those without a sign, `t` for text and `l` for several texts;
+/// Every option that Kubo 0.44 defines for the commands that are served: `name/short:type`, with the type `b` for a
+/// Boolean, `i` and `I` for integers of 32 and 64 bits, `u` and `U` for those without a sign, `t` for text and `l`
+/// for several texts;
 /// `!` stands behind those that are not offered.
 const KUBO: &[(&str, &str)] = &[
     (
@@ -71,7 +72,7 @@ const KUBO: &[(&str, &str)] = &[
     ("version", "number/n:b commit:b repo:b all:b"),
 ];
 
-/// Those of every command.
+/// Options that every command has.
 const GLOBAL: &str = "cid-base:t upgrade-cidv0-in-output:b encoding/enc:t stream-channels:b timeout:t offline:b local/L:b \
                       debug/D:b help:b h:b repo-dir:t config-file:t config/c:t api:t api-auth:t";
 
@@ -123,7 +124,7 @@ async fn option_of_kubo_given_twice_is_refused_under_any_name() {
     let gateway = TestGateway::start().await;
     for (command, of_command) in KUBO {
         for KuboOption { names, kind, is_offered } in options(of_command).into_iter().chain(options(GLOBAL)) {
-            // Of these the first one is refused already, or there may be several.
+            // The first argument is refused already, or the command takes several.
             if !is_offered && kind == 't' || kind == 'l' || names[0] == "timeout" || names[0] == "encoding" {
                 continue;
             }
@@ -326,7 +327,7 @@ async fn empty_directories_are_left_out_when_asked() {
         assert_eq!(lines, expected, "{query}: f is there, as something came in it");
     }
     assert_ne!(gateway.add_form("empty-dirs=true", form()).await.last(), expected.last());
-    // What is at the top stays; within a directory that wraps it, it is not at the top.
+    // An empty directory at the top stays. Within a wrapping directory it is not at the top.
     let empty = gateway.add_form("E=0", Form::new().directory("top")).await;
     assert_eq!(hash_of(&empty[0]), "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn");
     let wrapped = gateway.add_form("E=0&w=1", Form::new().directory("top").file("x", "x")).await;

@@ -13,8 +13,8 @@ const MAX_VERSION_BYTES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiConfig {
-    /// Version that the command `version` reports: clients refuse to work with versions that they do not know. Left out:
-    /// that of Kubo whose RPC this is, with our own behind it.
+    /// Version that the command `version` reports: clients refuse to work with versions that they do not know. Left
+    /// out: that of Kubo whose RPC this is, with our own behind it.
     pub version: Option<String>,
     /// Most arguments of one command that are taken from the body of a request.
     pub max_arguments: usize,

@@ -216,8 +216,8 @@ fn go_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Reads a number as Go does (`strconv.ParseInt` with base 0): decimal, or with the prefix `0`, `0o`, `0x` or `0b` of its
-/// base, and with underscores between digits.
+/// Reads a number as Go does (`strconv.ParseInt` with base 0): decimal, or with the prefix `0`, `0o`, `0x` or `0b`
+/// of its base, and with underscores between digits.
 fn go_integer(text: &str, signed: bool) -> Option<i128> {
     let lower = text.to_ascii_lowercase();
     let unsigned = lower.strip_prefix(['+', '-']).filter(|_| signed);

@@ -171,10 +171,10 @@ fn damaged(pack: &Pack, offset: u64, reason: String) -> Outcome {
     Outcome::Damaged(DamagedPack { path: pack.path().to_owned(), offset, reason })
 }
 
-/// Returns the pack among `untried` with which to go on: one in which nothing is alive, since that costs no room, then
-/// the one with the largest dead share, which gives the most for the room that it needs, among those for which there is
-/// room. When all are to be compacted, the oldest for which there is room, so that no tombstone is carried to where it is
-/// not looked at. Asks the disk for its room.
+/// Returns the pack among `untried` with which to go on: one in which nothing is alive, since that costs no room,
+/// then the one with the largest dead share, which gives the most for the room that it needs, among those for which
+/// there is room. When all are to be compacted, the oldest for which there is room, so that no tombstone is carried
+/// to where it is not looked at. Asks the disk for its room.
 fn choose(shared: &Shared, options: CompactOptions, untried: &BTreeSet<u32>) -> Choice {
     let (packs, least) = (shared.dead(), shared.dead_share_worth(options));
     let newest = packs.last().map(|(pack, _)| pack.number());

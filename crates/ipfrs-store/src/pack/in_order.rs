@@ -207,8 +207,8 @@ impl Reading {
     }
 }
 
-/// A thread that does long reads, one after the other. It belongs to the store and not to a runtime, which could end while
-/// callers of another runtime wait.
+/// A thread that does long reads, one after the other. It belongs to the store and not to a runtime, which could
+/// end while callers of another runtime wait.
 struct Worker {
     shared: Arc<Shared>,
     is_done: bool,
@@ -262,9 +262,9 @@ impl Drop for Worker {
 }
 
 impl PackStore {
-    /// Runs `work`, a long read, on a thread of the store, when its turn comes: in the order in which they were asked for, and
-    /// [`MAX_RUNNING`] at a time. One whose caller is gone by then is left out. Nobody has a turn who is not at work: a caller that
-    /// is not polled holds up none.
+    /// Runs `work`, a long read, on a thread of the store, when its turn comes: in the order in which they were
+    /// asked for, and [`MAX_RUNNING`] at a time. One whose caller is gone by then is left out. Nobody has a turn
+    /// who is not at work: a caller that is not polled holds up none.
     pub(super) async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shared) -> Result<T> + Send + 'static,

@@ -103,8 +103,9 @@ impl Shared {
 
     /// Returns the dead share from which on packs are worth being rewritten: the fuller the disk, the less is enough.
     ///
-    /// It grows with the space that puts may use. So a disk full of packs of which the same small share is dead gets all of
-    /// it back: when that much is free, the share that counts has not yet grown to that of the packs that are left.
+    /// It grows with the space that puts may use. So a disk full of packs of which the same small share is dead
+    /// gets all of it back: when that much is free, the share that counts has not yet grown to that of the packs
+    /// that are left.
     pub(super) fn dead_share_worth(&self, options: CompactOptions) -> f64 {
         let (roomy, full) = (options.min_dead_share, options.min_dead_share_if_full);
         let Some(space) = Space::of(&self.dir).filter(|_| roomy > full) else { return roomy };

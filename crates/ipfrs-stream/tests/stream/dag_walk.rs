@@ -211,7 +211,8 @@ async fn what_is_too_deep_or_not_what_its_codec_says_is_an_error() {
 #[tokio::test]
 async fn walk_of_long_lists_keeps_the_order_and_the_depths() {
     const NODES: usize = 100_000;
-    // Each node links to a leaf of its own, before or after the next node: in one list the walk has to come back to all.
+    // Each node links to a leaf of its own, before or after the next node: in one list the walk has to come back to
+    // all.
     for is_last in [true, false] {
         let mut blocks: Vec<Block> = Vec::with_capacity(2 * NODES);
         let (mut nodes, mut leaves): (Vec<Cid>, Vec<Cid>) = (Vec::new(), Vec::new());

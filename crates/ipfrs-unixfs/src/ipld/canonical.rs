@@ -7,12 +7,13 @@ use ipfrs_core::{Error, Result};
 use super::cbor::{Cursor, Item, check_unique};
 use super::{Strictness, check_nesting};
 
-/// Returns a block of DAG-CBOR in its canonical form: keys in order, floats in 64 bits, `null` for `undefined`. As Kubo,
-/// it refuses everything else that is not canonical.
+/// Returns a block of DAG-CBOR in its canonical form: keys in order, floats in 64 bits, `null` for `undefined`. As
+/// Kubo, it refuses everything else that is not canonical.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is wrong. [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)
-/// for lists and maps more than [`MAX_BLOCK_NESTING`](ipfrs_core::limits::MAX_BLOCK_NESTING) deep.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) says what is wrong.
+/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for lists and maps more than
+/// [`MAX_BLOCK_NESTING`](ipfrs_core::limits::MAX_BLOCK_NESTING) deep.
 pub fn canonical_cbor(data: &[u8]) -> Result<Vec<u8>> {
     let mut writer = Writer { cursor: Cursor { rest: data, strictness: Strictness::AsKubo }, out: Vec::new() };
     writer.value(0)?;

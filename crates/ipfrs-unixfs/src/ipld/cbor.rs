@@ -1,8 +1,8 @@
 //! DAG-CBOR (<https://ipld.io/specs/codecs/dag-cbor/spec/>), read in place: nothing but links is copied.
 //!
-//! As Kubo (the default decoder of go-ipld-prime), the reader refuses integers and lengths in more bytes than they need,
-//! indefinite lengths, NaN and infinities. It refuses keys that are not text or are twice in one map, tags other than 42,
-//! and bytes behind the end. It reads keys in any order, floats of 16 and 32 bits, and `undefined`.
+//! As Kubo (the default decoder of go-ipld-prime), the reader refuses integers and lengths in more bytes than they
+//! need, indefinite lengths, NaN and infinities. It refuses keys that are not text or are twice in one map, tags
+//! other than 42, and bytes behind the end. It reads keys in any order, floats of 16 and 32 bits, and `undefined`.
 
 use ipfrs_core::{Cid, CidList, Error, Result, cid_from_bytes};
 
