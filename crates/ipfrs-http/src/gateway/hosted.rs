@@ -183,8 +183,9 @@ async fn of_place(state: &AppState, visit: &Visit, uri: &Uri, method: &Method) -
             (Err(_), None) if HARMLESS.iter().any(|route| is_below(path, route)) => {
                 Ok(Decision::Daemon { is_public: true })
             }
+            // To clients it is the daemon that is in no position to respond, whatever the resolver did.
             (Err(e), None) => Err(Error::new(
-                e.kind(),
+                ErrorKind::Unavailable,
                 format!("whether {} is a website cannot be told: {}; use the address instead", visit.name, e.message()),
             )),
         },

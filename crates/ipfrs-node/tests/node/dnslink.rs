@@ -348,9 +348,9 @@ async fn expired_link_is_served_while_no_resolver_answers() {
 }
 
 #[tokio::test]
-async fn expired_link_is_not_served_where_that_is_off() {
+async fn expired_link_is_not_served_by_default() {
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
-    let dns = json!({ "resolvers": server.address.to_string(), "max_stale_seconds": 0 });
+    let dns = json!({ "resolvers": server.address.to_string() });
     let resolving = Resolving::with(dns, &[]).await;
     assert_eq!(resolving.link("site.org").await, found(60));
     server.tell("_dnslink.site.org", Reply::Failure);

@@ -48,7 +48,7 @@ impl Default for DnsConfig {
             min_ttl_seconds: 5,
             max_ttl_seconds: 86_400,
             max_negative_ttl_seconds: 300,
-            max_stale_seconds: 86_400,
+            max_stale_seconds: 0,
         }
     }
 }
