@@ -171,6 +171,10 @@ fn of_version(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Refusal>>
     };
     let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     match version.strip_suffix(b"\r").unwrap_or(version) {
+        // The parser supports this version: it took a part of a target with a space for one.
+        b"HTTP/1.1" | b"HTTP/1.0" => {
+            Err(Refusal::malformed("the target of the request has a space (RFC 9112, 3.2): percent-encode it").into())
+        }
         [b'H', b'T', b'T', b'P', b'/', major, b'.', minor] if major.is_ascii_digit() && minor.is_ascii_digit() => {
             let text = "this version of HTTP is not supported: use HTTP/1.1, HTTP/1.0, or HTTP/2 with its preface";
             Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, text).into())
@@ -338,6 +342,7 @@ mod tests {
             ("GET /", 400),
             ("GET", 400),
             ("GET  / HTTP/1.1", 400),
+            ("GET /a b HTTP/1.1", 400),
             (" GET / HTTP/1.1", 400),
             ("GET /\u{1} HTTP/1.1", 400),
             ("\u{16}\u{3}\u{1}", 400),

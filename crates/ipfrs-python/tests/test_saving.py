@@ -171,7 +171,7 @@ def test_names_that_are_no_text_come_back_the_same(store: Store, tmp_path: Path)
     for name in names:
         assert store.cat(f"{folder}/{os.fsdecode(name)}") == name
         assert store.stat(f"/ipfs/{folder}/{os.fsdecode(name)}").size == len(name)
-    with pytest.raises(FileNotFoundError, match="no link named"):
+    with pytest.raises(ipfrs.NotFoundError, match="no link named"):
         store.cat(f"{folder}/{os.fsdecode(bytes([0xFE]))}")
     copy = os.fsencode(store.save(folder, tmp_path / "copy"))
     for name in names:

@@ -8,9 +8,14 @@ use super::failure;
 use super::http::{Call, Http};
 use crate::backing::{Content, Entry, Stat};
 
-/// `length` bytes of a file from `offset`, as they come.
+/// Largest offset and length of the RPC, which counts in signed 64 bits. No file is longer.
+const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// Returns `length` bytes of a file from `offset`, as they come.
 pub(super) async fn read(http: &Http, path: &LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
-    let call = Call::question("cat").with_path(path).with_some("offset", Some(offset).filter(|offset| *offset > 0));
+    let offset = Some(offset.min(MAX_OFFSET)).filter(|offset| *offset > 0);
+    let length = length.map(|length| length.min(MAX_OFFSET));
+    let call = Call::question("cat").with_path(path).with_some("offset", offset);
     // An answer whose length is in its head has no place for the reason why it broke off.
     let answer = http.send(call.with_some("length", length).with_trailers()).await?;
     match answer.expected() {
