@@ -45,6 +45,11 @@ pub struct Gateway {
     running: JoinHandle<Result<()>>,
 }
 
+/// Returns the whole path of the repo. Messages to clients leave out whole paths, and cannot tell others from words.
+fn absolute(repo: &Path) -> Result<PathBuf> {
+    std::path::absolute(repo).map_err(|e| Error::io(format_args!("cannot find the repo {}", repo.display()), e))
+}
+
 impl Gateway {
     /// Opens the repo, binds the addresses of `[server]` and `[grpc]`, writes the URL to `<repo>/api` (unless `store.read_only`) and
     /// serves. Returns once requests are answered.
@@ -54,6 +59,7 @@ impl Gateway {
     /// ([`ServerConfig::allow_unauthenticated`]). Nothing is left behind.
     pub async fn bind(config: &Config, repo: &Path) -> Result<Self> {
         config.validate()?;
+        let repo = &absolute(repo)?;
         Self::start(config, repo, Parts::open(config, repo, "ipfrs gateway").await?).await
     }
 
@@ -63,6 +69,7 @@ impl Gateway {
     /// As [`bind`](Self::bind).
     pub async fn bind_over(config: &Config, repo: &Path, engine: Arc<dyn BlockStore>) -> Result<Self> {
         config.validate()?;
+        let repo = &absolute(repo)?;
         Self::start(config, repo, Parts::over(config, repo, engine).await?).await
     }
 
