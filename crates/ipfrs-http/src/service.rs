@@ -179,8 +179,7 @@ impl Service {
     }
 
     /// Counts a request whose head is refused with `status`, for the `limit` that struck, and returns an ID for it:
-    /// that of
-    /// `headers`, or a new one.
+    /// that of `headers`, or a new one.
     pub fn count_refused(
         &self,
         method: &Method,
