@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Takes the place of a path that does not end with the name of a file.
+/// Replaces a path that does not end with the name of one of the daemon's own files.
 const WITHHELD: &str = "[path]";
 
 /// First segments of paths that clients know: those of content, and those of the daemon's routes.
@@ -16,7 +16,10 @@ pub(super) fn is_of_system(message: &str) -> bool {
     message.contains("(os error ")
 }
 
-/// Returns `text` with the name of the file, or `[path]`, in place of each path in the file system. Paths of content
+/// Extensions of the daemon's own files, whose names tell an operator which file is meant.
+const OWN_EXTENSIONS: [&str; 4] = ["car", "redb", "toml", "json"];
+
+/// Returns `text` with the name of an own file, or `[path]`, in place of each path in the file system. Paths of content
 /// and of routes, and URLs, stay.
 #[must_use]
 pub(super) fn without_paths(text: &str) -> Cow<'_, str> {
@@ -27,9 +30,9 @@ pub(super) fn without_paths(text: &str) -> Cow<'_, str> {
         let start = start_of(text, slash);
         let is_first = text[..start].chars().next_back().is_none_or(|before| !is_of_word(before));
         let end = end_of(text, start, slash);
-        if is_first && is_of_file(&text[slash + 1..end]) {
+        if is_first && is_of_file(&text[..start], &text[slash + 1..end]) {
             shown.push_str(&text[copied..start]);
-            shown.push_str(file_name(&text[slash..end]).unwrap_or(WITHHELD));
+            shown.push_str(own_file(&text[slash..end]).unwrap_or(WITHHELD));
             copied = end;
         }
         at = end.max(slash + 1);
@@ -85,17 +88,20 @@ fn end_of(text: &str, start: usize, slash: usize) -> usize {
     slash + text[slash..end].trim_end_matches([':', ',', ';', ')', ']', '.', '}']).len().max(1)
 }
 
-/// Whether this, behind its first slash, is a path in the file system.
-fn is_of_file(below: &str) -> bool {
-    let first = below.split(['/', '?', '#']).next().unwrap_or_default();
-    !first.is_empty() && !KNOWN.contains(&first)
-}
-
-/// The name of the file that a path leads to. A name without an extension may be one of a directory, or of a user.
-fn file_name(path: &str) -> Option<&str> {
+/// Returns the name of the file that a path leads to, if it is one of the daemon's own.
+fn own_file(path: &str) -> Option<&str> {
     let name = path.rsplit('/').next()?;
     let (stem, extension) = name.rsplit_once('.')?;
-    (!stem.is_empty() && !extension.is_empty()).then_some(name)
+    (!stem.is_empty() && OWN_EXTENSIONS.contains(&extension)).then_some(name)
+}
+
+/// Whether `below`, which follows the text `before` and a slash, is a path in the file system.
+fn is_of_file(before: &str, below: &str) -> bool {
+    match below.split(['/', '?', '#']).next().unwrap_or_default() {
+        // The authority of a URL follows two slashes.
+        "" => below.starts_with('/') && (!before.ends_with(':') || before.ends_with("file:")),
+        first => !KNOWN.contains(&first),
+    }
 }
 
 #[cfg(test)]
@@ -106,12 +112,12 @@ mod tests {
     #[test]
     fn paths_of_files_are_withheld_and_nothing_else() {
         for (text, shown) in [
-            ("cannot write /var/lib/ipfrs/packs/1.pack: no space", "cannot write 1.pack: no space"),
+            ("cannot write /var/lib/ipfrs/packs/1.pack: no space", "cannot write [path]: no space"),
             ("/r/pins.redb", "pins.redb"),
             ("cannot make /home/me: why", "cannot make [path]: why"),
             ("the block store in /home/My Repo/.ipfrs is closed", "the block store in [path] is closed"),
             ("cannot rename /a/b to /c/d: refused", "cannot rename [path] to [path]: refused"),
-            ("damaged (/r/packs/2.pack), see /r/log.", "damaged (2.pack), see [path]."),
+            ("damaged (/r/packs/2.car), see /r/log.", "damaged (2.car), see [path]."),
             ("cannot open \"/tmp/a b\": why", "cannot open \"[path]\": why"),
             ("in ../x/y, ./z/w and ~/.ipfrs/api", "in [path], [path] and [path]"),
             ("dir=/srv/ipfrs,x", "dir=[path]"),
@@ -121,6 +127,8 @@ mod tests {
             ("ask http://127.0.0.1:53/dns-query again", "ask http://127.0.0.1:53/dns-query again"),
             ("see /api/v0/repo/gc, /v1/progress and block/put", "see /api/v0/repo/gc, /v1/progress and block/put"),
             ("application/json or */* and 1 / 2", "application/json or */* and 1 / 2"),
+            ("in file:///srv/x and //srv/y", "in file:[path] and [path]"),
+            ("/home/john.doe", "[path]"),
             ("/", "/"),
             ("", ""),
             ("\u{e4}/\u{e4}: /\u{e4}/\u{1f600}", "\u{e4}/\u{e4}: [path]"),
@@ -134,7 +142,7 @@ mod tests {
         let of_file = std::io::Error::from_raw_os_error(2);
         let error = Error::io("cannot read /r/packs/1.pack", of_file);
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.public_message().starts_with("cannot read 1.pack: "), "{}", error.public_message());
+        assert!(error.public_message().starts_with("cannot read [path]: "), "{}", error.public_message());
         assert_eq!(Error::invalid("/etc/passwd is no route").public_message(), "/etc/passwd is no route");
         assert_eq!(Error::read_only("/r is open read-only").public_message(), "[path] is open read-only");
     }
