@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_stream::tar::{self, TarEntry, TarKind};
 use ipfrs_stream::{BlockStoreSource, DagReader, Span};
-use ipfrs_unixfs::{DirEntry, LinkName, Node as UnixFsNode, decode_async, entries};
+use ipfrs_unixfs::{DirEntry, Entries, LinkName, Node as UnixFsNode, decode_async};
 
 use crate::metrics::Active;
 use crate::{ContentPath, Node, Object};
@@ -108,7 +108,7 @@ struct Directory {
     path: Vec<u8>,
     /// Memory of the directory, in bytes.
     bytes: usize,
-    entries: BoxStream<'static, Result<DirEntry>>,
+    entries: Entries,
     /// Entries whose blocks were asked for.
     ahead: VecDeque<DirEntry>,
     blocks: BoxStream<'static, Result<(Cid, Option<Bytes>)>>,
@@ -136,7 +136,12 @@ impl Walk {
                 let has_ended = std::mem::replace(&mut self.has_ended, true);
                 return Ok((!has_ended).then(tar::end));
             };
-            match directory.next(&self.node).await? {
+            let next = directory.next(&self.node).await?;
+            let bytes = directory.memory();
+            self.open_bytes -= std::mem::replace(&mut directory.bytes, bytes);
+            self.open_bytes += directory.bytes;
+            self.check_open()?;
+            match next {
                 Some(entry) => {
                     self.has_path_name |= entry.has_path_name;
                     return self.begin(entry.path, entry.node).map(Some);
@@ -199,36 +204,35 @@ impl Walk {
             let shown = LinkName::from(&path[..path.len().min(80)]);
             return Err(config.too_deep("the tree", &format_args!("{shown:?}")));
         }
-        let bytes = DIRECTORY_BYTES + path.len() + memory(&node);
-        self.open_bytes += bytes;
-        if self.open_bytes > MAX_OPEN_BYTES {
-            let path = LinkName::from(&path[..path.len().min(80)]);
-            return Err(Error::too_large(format!(
-                "the directories above {path:?} and their paths take more than the limit of {MAX_OPEN_BYTES} bytes of \
-                 memory: archive a directory further down"
-            )));
-        }
         let source = Arc::new(BlockStoreSource(self.node.inner.served.clone()));
-        self.path.push(Directory {
+        let mut directory = Directory {
             path,
-            bytes,
-            entries: entries(source, node),
+            bytes: 0,
+            entries: Entries::new(source, node)?,
             ahead: VecDeque::new(),
             blocks: stream::empty().boxed(),
             symlinks: HashSet::new(),
-        });
-        Ok(())
+        };
+        directory.bytes = directory.memory();
+        self.open_bytes += directory.bytes;
+        self.path.push(directory);
+        self.check_open()
     }
-}
 
-/// Returns the memory that the entries of a directory take, in bytes.
-fn memory(node: &UnixFsNode) -> usize {
-    match node {
-        UnixFsNode::Directory { entries, .. } => {
-            entries.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum()
+    /// Checks the memory of the directories on the way from the root.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over [`MAX_OPEN_BYTES`].
+    fn check_open(&self) -> Result<()> {
+        if self.open_bytes <= MAX_OPEN_BYTES {
+            return Ok(());
         }
-        UnixFsNode::HamtShard(shard) => size_of_val(shard.slots()),
-        UnixFsNode::File(_) | UnixFsNode::Symlink { .. } => 0,
+        let path = self.path.last().map_or(&[][..], |directory| &directory.path);
+        let path = LinkName::from(&path[..path.len().min(80)]);
+        Err(Error::too_large(format!(
+            "the directories down to {path:?} and their paths take more than the limit of {MAX_OPEN_BYTES} bytes of \
+             memory: archive a directory further down"
+        )))
     }
 }
 
@@ -242,12 +246,18 @@ struct Entry {
 }
 
 impl Directory {
+    /// Returns the memory of the directory, in bytes: its path, its entries and those that were read ahead.
+    fn memory(&self) -> usize {
+        let ahead: usize = self.ahead.iter().map(|entry| size_of::<DirEntry>() + entry.name.len()).sum();
+        DIRECTORY_BYTES + self.path.len() + self.entries.memory() + ahead
+    }
+
     /// The next entry.
     async fn next(&mut self, node: &Node) -> Result<Option<Entry>> {
         if self.ahead.is_empty() {
             while self.ahead.len() < LOOKUP_ENTRIES {
-                let Some(entry) = self.entries.next().await else { break };
-                self.ahead.push_back(entry?);
+                let Some(entry) = self.entries.next().await? else { break };
+                self.ahead.push_back(entry);
             }
             self.blocks = node.inner.served.get_many(self.ahead.iter().map(|entry| entry.cid).collect());
         }

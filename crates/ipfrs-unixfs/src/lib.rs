@@ -24,6 +24,6 @@ pub use import::{
 };
 pub use ipld::{canonical_cbor, lenient_links, links};
 pub use link_name::LinkName;
-pub use list::{Place, entries, page};
+pub use list::{Entries, Place, entries, page};
 pub use node::{Child, DirEntry, FileNode, Node, decode, decode_async};
 pub use resolve::{Resolved, leads_nowhere, resolve, roots_before};

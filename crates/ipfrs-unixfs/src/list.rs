@@ -33,14 +33,52 @@ pub fn entries(source: Arc<dyn BlockSource>, node: impl Into<Arc<Node>>) -> BoxS
             let count = entries.len();
             stream::iter((0..count).filter_map(move |at| basic_entry(&node, at).cloned().map(Ok))).boxed()
         }
-        Node::HamtShard(root) => {
-            let walk = Walk::of(source, &node, root.fanout().trailing_zeros());
-            stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|entry| (entry, walk))) })
-                .boxed()
-        }
-        Node::File(_) | Node::Symlink { .. } => {
-            stream::iter([Err(Error::invalid("only directories have entries, and this is none"))]).boxed()
-        }
+        _ => match Entries::new(source, node) {
+            Ok(entries) => stream::try_unfold(entries, |mut entries| async move {
+                Ok(entries.next().await?.map(|entry| (entry, entries)))
+            })
+            .boxed(),
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        },
+    }
+}
+
+/// The entries of a directory, read one at a time as [`entries`] gives them, for callers that bound the memory of many
+/// open directories.
+pub struct Entries(Walk);
+
+impl Entries {
+    /// Starts at the first entry of the directory `node`, basic or sharded.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) when `node` is not a directory.
+    pub fn new(source: Arc<dyn BlockSource>, node: impl Into<Arc<Node>>) -> Result<Self> {
+        let node = node.into();
+        let hash_bits = hash_bits(&node)?;
+        Ok(Self(Walk::of(source, &node, hash_bits)))
+    }
+
+    /// Returns the next entry, or `None` after the last one.
+    ///
+    /// # Errors
+    /// As [`entries`].
+    pub async fn next(&mut self) -> Result<Option<DirEntry>> {
+        self.0.next().await
+    }
+
+    /// Returns the memory of the blocks from the root to the current entry, decoded, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.0.path.iter().map(|level| level.memory).sum()
+    }
+}
+
+/// Returns how many bits of a name's hash select a link of the root of a directory.
+fn hash_bits(root: &Node) -> Result<u32> {
+    match root {
+        Node::HamtShard(shard) => Ok(shard.fanout().trailing_zeros()),
+        Node::Directory { .. } => Ok(0),
+        Node::File(_) | Node::Symlink { .. } => Err(Error::invalid("only directories have entries, and this is none")),
     }
 }
 
@@ -112,6 +150,8 @@ struct Level {
     next: usize,
     /// Bits of a name's hash that lead to one of the slots.
     hash_bits: u32,
+    /// Memory of the links and their names, in bytes.
+    memory: usize,
 }
 
 impl Iterator for Level {
@@ -128,6 +168,20 @@ impl Iterator for Level {
 }
 
 impl Level {
+    fn new(shard: Arc<Node>, hash_bits: u32) -> Self {
+        let of_entry = |entry: &DirEntry| size_of::<Slot>() + entry.name.len();
+        let memory = match &*shard {
+            Node::HamtShard(shard) => {
+                let of_slot =
+                    |slot: &Slot| if let Slot::Entry(entry) = slot { of_entry(entry) } else { size_of::<Slot>() };
+                shard.slots().iter().map(of_slot).sum()
+            }
+            Node::Directory { entries, .. } => entries.iter().map(of_entry).sum(),
+            Node::File(_) | Node::Symlink { .. } => 0,
+        };
+        Self { shard, next: 0, hash_bits, memory }
+    }
+
     /// Links that are there to be taken, and those that were.
     fn links(&self) -> usize {
         match &*self.shard {
@@ -147,18 +201,12 @@ const MAX_LEVELS: usize = 22;
 impl Walk {
     /// From the beginning of the directory `root`, of which `hash_bits` bits of a name's hash lead to an entry.
     fn of(source: Arc<dyn BlockSource>, root: &Arc<Node>, hash_bits: u32) -> Self {
-        Self { source, path: vec![Level { next: 0, hash_bits, shard: Arc::clone(root) }] }
+        Self { source, path: vec![Level::new(Arc::clone(root), hash_bits)] }
     }
 
     /// From a place on.
     async fn to(source: Arc<dyn BlockSource>, root: Arc<Node>, place: &Place) -> Result<Self> {
-        let hash_bits = match &*root {
-            Node::HamtShard(shard) => shard.fanout().trailing_zeros(),
-            Node::Directory { .. } => 0,
-            Node::File(_) | Node::Symlink { .. } => {
-                return Err(Error::invalid("only directories have entries, and this is none"));
-            }
-        };
+        let hash_bits = hash_bits(&root)?;
         let not_here = || Error::invalid(format!("{place} is no place in this directory"));
         let mut walk = Self::of(source, &root, hash_bits);
         for (depth, taken) in place.0.iter().enumerate() {
@@ -221,6 +269,6 @@ impl Walk {
                 "directory shard {cid} lies deeper than the 64 bits of a name's hash lead"
             )));
         }
-        Ok(Level { shard: Arc::new(Node::HamtShard(shard)), next: 0, hash_bits })
+        Ok(Level::new(Arc::new(Node::HamtShard(shard)), hash_bits))
     }
 }
