@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -13,6 +14,9 @@ use super::spool::{Record, Spool, failed, on_disk};
 
 /// Bytes of a batch, about: one batch is written while the next arrives.
 const BATCH_BYTES: usize = 1024 * 1024;
+
+/// Most pieces of a batch: a client may send single bytes, and each piece takes memory of its own.
+const BATCH_PIECES: usize = 1024;
 
 /// How far an append came, and what ended it early.
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub(super) struct Append {
     pub(super) id: String,
     /// The upload's record.
     pub(super) record: Record,
+    /// Whether the record on disk notes where a request began; it may still do so after a request that failed.
+    pub(super) is_noted: Arc<AtomicBool>,
     /// Offset at which the request begins.
     pub(super) offset: u64,
     /// Whether the request says how long it is, and that fits.
@@ -90,8 +96,6 @@ struct Writer {
     written: u64,
     batch: Vec<Bytes>,
     batch_bytes: usize,
-    /// Whether the record notes where the request began.
-    is_noted: bool,
     /// Whether a batch could not be written: what came behind it has no place.
     has_failed: bool,
     /// The batch that is being written; it gives the length of the file after it.
@@ -106,7 +110,6 @@ impl Writer {
             request: Arc::new(request),
             batch: Vec::new(),
             batch_bytes: 0,
-            is_noted: false,
             has_failed: false,
             writing: None,
         }
@@ -115,13 +118,12 @@ impl Writer {
     async fn push(&mut self, piece: Bytes) -> Result<()> {
         self.batch_bytes += piece.len();
         self.batch.push(piece);
-        if self.batch_bytes < BATCH_BYTES {
+        if self.batch_bytes < BATCH_BYTES && self.batch.len() < BATCH_PIECES {
             return Ok(());
         }
-        if !self.request.fits && !self.is_noted {
+        if !self.request.fits && !self.request.is_noted() {
             let request = Arc::clone(&self.request);
             on_disk(move || request.save(Some(request.offset))).await.inspect_err(|_| self.has_failed = true)?;
-            self.is_noted = true;
         }
         self.write().await
     }
@@ -161,25 +163,26 @@ impl Writer {
         };
         outcome = outcome.and(self.written().await);
         let (file, len, request) = (self.file.clone(), keep.unwrap_or(self.written), self.request);
+        let start = request.offset;
         let ended = spawn_blocking(move || {
             // Bytes of a failed write are not part of the file.
             let synced = file.set_len(len).and_then(|()| file.sync_data());
             let synced = synced.map_err(|e| failed("cannot make durable", &request.spool.part(&request.id), e));
-            let settled = synced.and_then(|()| if self.is_noted { request.save(None) } else { Ok(()) });
+            let settled = synced.and_then(|()| if request.is_noted() { request.save(None) } else { Ok(()) });
             match settled {
                 Ok(()) => (len, Ok(())),
-                // A restart would take the file back to where the request began.
-                Err(e) if self.is_noted => {
-                    // The next request writes over what is behind, where this fails as well.
+                // Nothing of this request is durable for certain: the kernel reports a failed write once, and a restart
+                // cuts the file to where the record notes that the request began.
+                Err(e) => {
+                    // The next request overwrites the bytes behind the offset, where this fails as well.
                     let _ = file.set_len(request.offset);
                     (request.offset, Err(e))
                 }
-                Err(e) => (len, Err(e)),
             }
         });
         match ended.await {
             Ok((len, ended)) => (len, outcome.and(ended)),
-            Err(e) => (len, Err(Error::internal("a task that ends an upload's request failed").with_source(e))),
+            Err(e) => (start, Err(Error::internal("a task that ends an upload's request failed").with_source(e))),
         }
     }
 }
@@ -187,7 +190,15 @@ impl Writer {
 impl Append {
     /// Makes a record durable that notes where this request began, or that it has ended.
     fn save(&self, revert_to: Option<u64>) -> Result<()> {
-        self.spool.save(&self.id, &Record { revert_to, ..self.record.clone() })
+        // A failed save may have replaced the record all the same.
+        self.is_noted.fetch_or(revert_to.is_some(), Ordering::Relaxed);
+        self.spool.save(&self.id, &Record { revert_to, ..self.record.clone() })?;
+        self.is_noted.store(revert_to.is_some(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn is_noted(&self) -> bool {
+        self.is_noted.load(Ordering::Relaxed)
     }
 
     /// Checks that `bytes` can be written without what is kept free.
@@ -231,7 +242,8 @@ mod tests {
 
     fn request(upload: &(Spool, Record, String, Bytes), offset: u64, fits: bool, kept: u64) -> Append {
         let (spool, record, id, _) = upload;
-        Append { spool: spool.clone(), id: id.clone(), record: record.clone(), offset, fits, kept }
+        let is_noted = Arc::default();
+        Append { spool: spool.clone(), id: id.clone(), record: record.clone(), is_noted, offset, fits, kept }
     }
 
     /// The body of a request, in pieces of a mebibyte.
@@ -314,5 +326,29 @@ mod tests {
         assert_eq!((refused.offset, refused.error.unwrap().kind()), (kept.offset, ErrorKind::TooLarge));
         assert_eq!(fs::metadata(spool.part(id)).unwrap().len(), kept.offset);
         assert_eq!(fs::read(spool.record(id)).unwrap(), record);
+    }
+
+    #[tokio::test]
+    async fn note_that_could_not_be_removed_is_removed_by_the_next_request() {
+        let repo = tempfile::tempdir().unwrap();
+        let upload = upload(repo.path(), 6 * MIB);
+        let (spool, _, id, content) = &upload;
+        // The note cannot be removed: another file has the name that the new record is written to.
+        let in_the_way = repo.path().join(DIRECTORY).join(format!("{id}.json.new"));
+        let blocked = in_the_way.clone();
+        let block = stream::once(async move {
+            fs::create_dir(&blocked).unwrap();
+            Err(Error::internal("cut"))
+        });
+        let first = request(&upload, 0, false, 0);
+        let is_noted = Arc::clone(&first.is_noted);
+        let pieces = stream::iter(body(&content.slice(..3 * MIB))).chain(block.boxed());
+        let failed = append(first, pieces, |_| {}).await;
+        assert_eq!((failed.offset, failed.error.is_some()), (0, true));
+        fs::remove_dir(in_the_way).unwrap();
+        let second = Append { is_noted, ..request(&upload, 0, true, 0) };
+        let done = append(second, stream::iter(body(content)), |_| {}).await;
+        assert_eq!((done.offset, done.error.is_none()), (content.len() as u64, true));
+        assert_eq!(spool.load().unwrap().pop().unwrap().offset, content.len() as u64, "after a restart");
     }
 }

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::{Stream, stream};
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -119,6 +121,8 @@ impl Uploads {
 pub(super) struct Upload {
     pub(super) id: String,
     pub(super) record: Record,
+    /// Whether the record on disk notes where a request began.
+    pub(super) is_noted: Arc<AtomicBool>,
     pub(super) state: watch::Sender<State>,
     /// Disk space that it needs until it is finished.
     pub(super) reserved: Reservation,
@@ -215,6 +219,33 @@ impl Drop for Claim {
     }
 }
 
+/// An upload that was begun for a caller who may have left: dropping it ends the upload, because its client never
+/// learns the location.
+struct Unclaimed {
+    node: Node,
+    status: Option<UploadStatus>,
+}
+
+impl Unclaimed {
+    fn claim(mut self) -> Result<UploadStatus> {
+        self.status.take().ok_or_else(|| Error::internal("an upload was claimed twice"))
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        let Some(status) = self.status.take().filter(|status| status.uploaded.is_none()) else { return };
+        // Without a runtime the process ends: the upload expires in the next one.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let node = self.node.clone();
+        runtime.spawn(async move {
+            if let Err(error) = node.end_upload(&status.id).await {
+                tracing::error!(id = status.id, %error, "an upload without a client cannot be removed");
+            }
+        });
+    }
+}
+
 pub(super) fn unknown(id: &str) -> Error {
     let shown: String = id.chars().take(64).collect();
     Error::not_found(format!("no upload {shown}: it was ended, has expired, or was never begun: begin a new one"))
@@ -241,18 +272,16 @@ impl Node {
         S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
     {
         let node = self.clone();
-        let (teller, told) = oneshot::channel();
-        // A task of its own: it can be tidied up after it.
+        let (sender, receiver) = oneshot::channel();
+        // A separate task survives the caller, so that it can remove the upload.
         tokio::spawn(async move {
             let begun = node.create_and_fill(new, announced, first).await;
-            if let Err(Ok(unheard)) = teller.send(begun)
-                && unheard.uploaded.is_none()
-                && let Err(error) = node.end_upload(&unheard.id).await
-            {
-                tracing::error!(id = unheard.id, %error, "an upload that nobody knows of cannot be removed");
-            }
+            // Where the receiver is gone, the unclaimed upload is dropped here, else with the receiver.
+            let _ = sender.send(begun.map(|status| Unclaimed { node, status: Some(status) }));
         });
-        told.await.map_err(|e| Error::internal("an upload could not be begun").with_source(e))?
+        let unclaimed =
+            receiver.await.map_err(|e| Error::internal("an upload could not be begun").with_source(e))??;
+        unclaimed.claim()
     }
 
     async fn create_and_fill<S>(&self, new: NewUpload, announced: Option<u64>, first: Option<S>) -> Result<UploadStatus>
@@ -281,7 +310,8 @@ impl Node {
         operation.pause(0);
         let state = State { offset: 0, expires: self.expiry(SystemTime::now()), phase: Phase::Settling };
         let state = watch::Sender::new(state);
-        let upload = Arc::new(Upload { id, record, state, reserved, operation: Some(operation) });
+        let upload =
+            Arc::new(Upload { id, record, is_noted: Arc::default(), state, reserved, operation: Some(operation) });
         self.enter_upload(&upload)?;
         let (id, record) = (upload.id.clone(), upload.record.clone());
         let created = on_disk(move || spool.create(&id, &record));
@@ -372,8 +402,8 @@ impl Node {
                 operation.advance(bytes, 0);
             }
         };
-        let (id, record) = (upload.id.clone(), upload.record.clone());
-        let request = Append { spool, id, record, offset, fits, kept };
+        let (id, record, is_noted) = (upload.id.clone(), upload.record.clone(), Arc::clone(&upload.is_noted));
+        let request = Append { spool, id, record, is_noted, offset, fits, kept };
         let active = Active::begin(&self.inner.metrics.uploads_active);
         let Appended { offset, error } = append::append(request, content, progress).await;
         drop(active);

@@ -4,13 +4,19 @@
 //! used.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_store::Disk;
 use parking_lot::Mutex;
 
+use super::resumable::{Phase, Upload, Uploads};
 use super::spool::on_disk;
 use crate::Node;
+
+/// An upload whose last request ended this long ago no longer keeps others from the space that it reserved: otherwise
+/// one client could announce a file as large as the disk, send nothing, and lock out everyone else until it expires.
+const IDLE_AFTER: Duration = Duration::from_secs(600);
 
 /// Bytes that are to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +62,11 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
+    /// Returns what the upload needs.
+    fn need(&self) -> Need {
+        *self.need.lock()
+    }
+
     /// Replaces what the upload needs.
     pub(super) fn set(&self, need: Need) {
         let (mut own, mut total) = (self.need.lock(), self.total.lock());
@@ -128,10 +139,28 @@ impl Node {
         let spool = uploads.spool.clone();
         let (spool_device, spool_free) = on_disk(move || spool.free_bytes()).await?;
         let promised = *uploads.ledger.total.lock();
-        Disks { spool_device, spool_free, packs }.check(need, promised)?;
+        let disks = Disks { spool_device, spool_free, packs };
+        disks.check(need, promised).or_else(|error| match self.idle_need(uploads) {
+            idle if idle == Need::default() => Err(error),
+            idle => disks.check(need, promised.minus(idle)),
+        })?;
         let reserved = uploads.ledger.reserve(need);
         drop(admitting);
         Ok(reserved)
+    }
+
+    /// Returns what the uploads need that have been idle for [`IDLE_AFTER`]. When they are continued, the writer checks
+    /// the disk for each batch.
+    fn idle_need(&self, uploads: &Uploads) -> Need {
+        let now = SystemTime::now();
+        let lifetime = Duration::from_secs(self.inner.config.upload.expires_after_seconds);
+        let is_idle = |upload: &Upload| {
+            let state = upload.state.borrow();
+            // An upload that was just touched expires after its whole lifetime.
+            state.phase == Phase::Waiting && state.expires + IDLE_AFTER <= now + lifetime
+        };
+        let idle = uploads.all().into_iter().filter(|upload| is_idle(upload));
+        idle.fold(Need::default(), |sum, upload| sum.plus(upload.reserved.need()))
     }
 
     /// Returns how many bytes resumable uploads leave free on their disk: the store's reserve, where its packs are on

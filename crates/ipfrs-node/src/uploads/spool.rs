@@ -14,7 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -86,6 +86,8 @@ pub(super) struct Found {
 #[derive(Debug, Clone)]
 pub(super) struct Spool {
     directory: PathBuf,
+    /// Set once the directory is durable.
+    is_made: Arc<OnceLock<()>>,
     /// Free bytes of the disk, as a test sets them.
     #[cfg(test)]
     pub(super) free: Arc<parking_lot::Mutex<Option<u64>>>,
@@ -95,6 +97,7 @@ impl Spool {
     pub(super) fn new(repo: &Path) -> Self {
         Self {
             directory: repo.join(DIRECTORY),
+            is_made: Arc::default(),
             #[cfg(test)]
             free: Arc::default(),
         }
@@ -110,17 +113,17 @@ impl Spool {
 
     /// Makes the directory where it is not there yet.
     fn make(&self) -> Result<()> {
-        if self.directory.is_dir() {
+        if self.is_made.get().is_some() && self.directory.is_dir() {
             return Ok(());
         }
-        let made = fs::create_dir(&self.directory).and_then(|()| match self.directory.parent() {
-            Some(repo) => File::open(repo)?.sync_all(),
-            None => Ok(()),
-        });
-        match made {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(failed("cannot make", &self.directory, e)),
-            _ => Ok(()),
-        }
+        let make = || match fs::create_dir(&self.directory) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            // Another request, or a process that crashed, may have made it without making that durable.
+            _ => self.directory.parent().map_or(Ok(()), |repo| File::open(repo)?.sync_all()),
+        };
+        make().map_err(|e| failed("cannot make", &self.directory, e))?;
+        self.is_made.get_or_init(|| ());
+        Ok(())
     }
 
     /// Returns the file system that uploads are on (`st_dev`), and how many bytes can be written to it.

@@ -92,11 +92,19 @@ impl Node {
     async fn load_uploads(&self) -> Result<()> {
         let spool = self.inner.uploads.spool.clone();
         for found in on_disk(move || spool.load()).await? {
-            let upload = self.found_upload(found)?;
-            if !upload.is_finished() {
-                self.inner.metrics.uploads_unfinished.inc();
+            let id = found.id.clone();
+            match self.found_upload(found) {
+                Ok(upload) => {
+                    if !upload.is_finished() {
+                        self.inner.metrics.uploads_unfinished.inc();
+                    }
+                    self.inner.uploads.put(Arc::new(upload));
+                }
+                // One record that cannot be read does not stop the other uploads.
+                Err(error) => {
+                    tracing::error!(id, %error, "a resumable upload cannot be loaded: its files stay as they are")
+                }
             }
-            self.inner.uploads.put(Arc::new(upload));
         }
         Ok(())
     }
@@ -114,7 +122,7 @@ impl Node {
         // One that is finished needs nothing more.
         let rest = if operation.is_some() { record.length } else { 0 };
         let reserved = self.inner.uploads.ledger.reserve(Need { spool: rest.saturating_sub(offset), packs: rest });
-        Ok(Upload { id, record, state, reserved, operation })
+        Ok(Upload { id, record, is_noted: Arc::default(), state, reserved, operation })
     }
 
     /// The operation of an upload that was begun in an earlier run. Its ID may be taken by now.
