@@ -162,7 +162,7 @@ impl Reachable {
             if bytes >= DECODE_BYTES || batch.is_empty() {
                 self.decode(std::mem::take(&mut nodes), bytes, &mut visits).await?;
                 bytes = 0;
-                if self.nodes.len() + self.loose.len() > WIDE {
+                if !batch.is_empty() && self.nodes.len() + self.loose.len() > WIDE {
                     // First what is below these: a few nodes can have a million leaves.
                     let mut nodes: CidList = batch.drain(..).rev().collect();
                     nodes.append(&self.nodes);

@@ -21,8 +21,11 @@ const CLIENT_MINIMUM: usize = 2;
 /// When permits are short, a response is given up of which its client has taken nothing for this long.
 const STALLED_AFTER: Duration = Duration::from_secs(10);
 
-/// Time between two looks for responses that have stalled.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Shortest time between two searches for stalled responses.
+const SEARCH_EVERY: Duration = Duration::from_millis(100);
+
+/// Most clients whose last search is remembered before old ones are removed.
+const MAX_SEARCHED: usize = 1024;
 
 /// One look frees at most this part of all permits: an eighth.
 const RECLAIMED_PART: usize = 8;
@@ -69,9 +72,9 @@ struct Slots {
     /// The responses that are being sent, by number.
     sending: Mutex<HashMap<u64, Weak<dyn Sending>>>,
     next: AtomicU64,
-    /// The last looks for responses that have stalled: of one client, and of all. A client that is refused all the time
-    /// does not keep others from looking.
-    looked: [Mutex<Option<Instant>>; 2],
+    /// Time of the last search for stalled responses, of each client and of all (`None`). A client that is refused all the
+    /// time does not keep others from searching.
+    searched: Mutex<HashMap<Option<Client>, Instant>>,
 }
 
 /// The refusal of a permit.
@@ -92,7 +95,7 @@ impl RequestSlots {
             most_per_client,
             sending: Mutex::default(),
             next: AtomicU64::default(),
-            looked: Default::default(),
+            searched: Mutex::default(),
         }))
     }
 
@@ -103,8 +106,13 @@ impl RequestSlots {
     /// [`NoPermit`] when none is free, or the client has its share. Nothing is counted yet: see [`Self::refusal`].
     pub fn take(&self, client: Client) -> Result<RequestSlot, NoPermit> {
         let taken = self.0.pool.take(client, 1).or_else(|shortage| {
-            let of = (shortage != Shortage::Total).then_some(client);
-            if self.reclaim(of) { self.0.pool.take(client, 1) } else { Err(shortage) }
+            let has_freed = match shortage {
+                Shortage::Total => self.reclaim(None),
+                // A share is what others leave: their stalled responses count as well.
+                Shortage::Share => self.reclaim(Some(client)) || self.reclaim(None),
+                Shortage::Client => self.reclaim(Some(client)),
+            };
+            if has_freed { self.0.pool.take(client, 1) } else { Err(shortage) }
         });
         let share = taken.map_err(NoPermit)?;
         self.0.active.inc();
@@ -140,11 +148,15 @@ impl RequestSlots {
     fn reclaim(&self, client: Option<Client>) -> bool {
         let now = Instant::now();
         {
-            let mut looked = self.0.looked[usize::from(client.is_none())].lock();
-            if looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+            let mut searched = self.0.searched.lock();
+            let is_recent = |at: &Instant| now.duration_since(*at) < SEARCH_EVERY;
+            if searched.get(&client).is_some_and(is_recent) {
                 return false;
             }
-            *looked = Some(now);
+            if searched.len() >= MAX_SEARCHED {
+                searched.retain(|_, at| is_recent(at));
+            }
+            searched.insert(client, now);
         }
         let sending: Vec<_> = self.0.sending.lock().values().filter_map(Weak::upgrade).collect();
         let mut stalled: Vec<_> = sending

@@ -134,3 +134,29 @@ async fn small_cached_file_is_served_without_a_permit() {
     }
     assert_eq!(gateway.get(&format!("/ipfs/{large}")).await.status(), 429);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stalled_responses_of_many_clients_yield_to_a_client_over_its_share() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 16).await;
+    let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    let mut held = Vec::new();
+    for number in 10..30 {
+        let connection = stalling(number);
+        let [some, _] = ask(&connection, &gateway, &path, 4, "").await;
+        held.push((connection, some));
+    }
+    // Once the others have stalled for long enough, their permits go to those who read.
+    let reader = at(2);
+    let gets_four = async {
+        loop {
+            let requests = (0..4).map(|_| reader.get(gateway.url(&path)).send());
+            let responses = futures::future::join_all(requests).await;
+            if responses.into_iter().all(|response| response.unwrap().status() == 200) {
+                break;
+            }
+        }
+    };
+    timeout(WATCHDOG, gets_four).await.unwrap();
+    drop(held);
+    until_idle(&gateway).await;
+}

@@ -83,7 +83,7 @@ impl PackStore {
                     continue;
                 }
                 // A pack that only a full disk makes worth it is tried, and is no reason to fail.
-                Choice::NoRoom(_, is_asked) if compacted.packs > 0 && !is_asked => break Ok(()),
+                Choice::NoRoom(_, false) => break Ok(()),
                 Choice::NoRoom(error, _) => break Err(error),
             };
             untried.remove(&pack.number());
