@@ -107,6 +107,13 @@ pub struct AddSession {
     unnamed: bool,
     entries: usize,
     waiting: VecDeque<(Mark, Added)>,
+    /// First name in the path of the latest part.
+    last_root: Vec<u8>,
+    /// Whether there are directories besides that of the whole import.
+    has_directories: bool,
+    /// The entry for `last_root`, where directories before it are reported after it would be: clients take the last
+    /// line for the root of the import.
+    held: Option<Added>,
     /// Where the roots are pinned, and under which name.
     pins: Option<(Pins, String)>,
     /// Keeps what was written until it is pinned.
@@ -203,6 +210,9 @@ impl Node {
             unnamed: false,
             entries: 0,
             waiting: VecDeque::new(),
+            last_root: Vec::new(),
+            has_directories: false,
+            held: None,
             operation,
             taken: 0,
             latest: None,
@@ -272,6 +282,12 @@ impl AddSession {
         self.place(&names, entry, attributes).await
     }
 
+    /// Whether a directory is made around everything, which there may be nothing in.
+    #[must_use]
+    pub fn is_wrapped(&self) -> bool {
+        self.wrap
+    }
+
     /// How many blocks of this import are stored, as it goes on. A block that comes twice counts twice.
     pub(crate) fn stored_blocks(&self) -> Arc<AtomicU64> {
         self.blocks.clone()
@@ -311,6 +327,7 @@ impl AddSession {
             }
             (self.wrap, self.has_root_part) = (true, true);
         }
+        self.has_directories |= !names.is_empty();
         self.tree.directory(&names, attributes).await
     }
 
@@ -321,7 +338,17 @@ impl AddSession {
     pub async fn acknowledged(&mut self) -> Result<Vec<Added>> {
         let durable = self.importer.durable();
         let ready = self.waiting.iter().take_while(|(mark, _)| *mark <= durable).count();
-        let added: Vec<_> = self.waiting.drain(..ready).map(|(_, added)| added).collect();
+        let ready = self.waiting.drain(..ready).map(|(_, added)| added);
+        let mut added: Vec<_> = self.held.take().into_iter().chain(ready).collect();
+        if self.has_directories && !self.wrap {
+            let last = added.iter().position(|added| added.name.as_bytes() == self.last_root);
+            self.held = last.map(|last| added.remove(last));
+        }
+        self.report(added).await
+    }
+
+    /// Pins the roots among `added`, which the caller reports.
+    async fn report(&mut self, added: Vec<Added>) -> Result<Vec<Added>> {
         self.pin_roots(&added).await?;
         self.latest = added.last().map(|added| added.cid).or(self.latest);
         Ok(added)
@@ -371,7 +398,11 @@ impl AddSession {
     async fn finish_rest(&mut self) -> Result<Vec<Added>> {
         while self.build_next().await? {}
         self.importer.flush().await?;
-        self.acknowledged().await
+        let mut rest = self.acknowledged().await?;
+        if let Some(last) = self.held.take() {
+            rest.extend(self.report(vec![last]).await?);
+        }
+        Ok(rest)
     }
 
     /// Ends the import with what was wrong, for those who watch it.
@@ -407,6 +438,8 @@ impl AddSession {
         if names.len() > MAX_PATH_SEGMENTS {
             return invalid(&format!("more than {MAX_PATH_SEGMENTS} directories deep"));
         }
+        self.last_root = names.first().copied().unwrap_or_default().to_vec();
+        self.has_directories |= names.len() > 1;
         Ok(names)
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use ipfrs_core::{Block, Cid, Result, identity_payload};
+use ipfrs_core::{Block, Cid, Result};
 use ipfrs_stream::{DagWalk, Part, Visited, car};
 
 use crate::metrics::Active;
@@ -156,8 +156,7 @@ impl DagStats {
                 self.reachable = self.node.below(self.dags.get(self.current).map(|dag| &dag.root));
                 continue;
             };
-            // What a content ID holds itself is no block.
-            for visit in visits.into_iter().filter(|visit| identity_payload(&visit.cid).is_none()) {
+            for visit in visits {
                 let bytes = match visit.found {
                     Ok(bytes) => bytes,
                     // What is blocked counts as not there: this says why.

@@ -1,5 +1,7 @@
 //! `add` of directories, and forms that are wrong.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::content::{self, vectors};
@@ -320,4 +322,35 @@ async fn a_form_whose_parts_never_begin_is_refused_before_it_fills_the_memory() 
         assert!(refused.contains("boundary"), "{refused}");
     }
     assert_eq!(gateway.blocks().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_line_is_the_last_root_of_the_import() {
+    let gateway = TestGateway::start().await;
+    let tree = |names: &[&str]| names.iter().fold(Form::new(), |form, name| form.file(name, name));
+    for (names, last) in [
+        (&["d/x", "z"][..], "z"),
+        (&["b/x", "a/y"], "a"),
+        (&["a/x", "b/y", "c", "a2"], "a2"),
+        (&["z", "d/x"], "d"),
+        (&["a", "b"], "b"),
+    ] {
+        let lines = gateway.add_form("", tree(names)).await;
+        assert_eq!(lines.last().unwrap()["Name"], last, "{names:?}");
+        let roots: HashSet<_> = names.iter().map(|name| name.split('/').next().unwrap()).collect();
+        assert_eq!(lines.len(), names.len() + names.iter().filter(|name| name.contains('/')).count());
+        let pins = gateway.rpc_json("pin/ls?type=recursive").await;
+        for line in lines.iter().filter(|line| roots.contains(line["Name"].as_str().unwrap())) {
+            assert!(pins["Keys"].get(hash_of(line)).is_some(), "{names:?}: {line}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn form_without_parts_is_an_error_unless_wrapped() {
+    let gateway = TestGateway::start().await;
+    let text = rpc_failure(gateway.post_form("add", Form::new()).await).await;
+    assert!(text.contains("expected a file argument"), "{text}");
+    let lines = gateway.add_form("wrap-with-directory=true", Form::new()).await;
+    assert_eq!(lines.iter().map(hash_of).collect::<Vec<_>>(), [EMPTY_DIRECTORY]);
 }

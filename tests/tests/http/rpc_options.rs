@@ -348,3 +348,33 @@ async fn options_of_the_client_in_go_give_the_content_ids_of_kubo() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_value_is_refused_where_kubo_refuses_it() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "x").await;
+    for command in [
+        "pin/ls?type=".to_owned(),
+        "key/gen?arg=k&type=".to_owned(),
+        "key/gen?arg=k&ipns-base=".to_owned(),
+        format!("dag/get?arg={cid}&output-codec="),
+        format!("name/publish?arg=/ipfs/{cid}&lifetime="),
+    ] {
+        let status = gateway.rpc(&command).send().await.unwrap().status();
+        assert!(status.is_client_error() || status.is_server_error(), "{command}: {status}");
+    }
+    assert_eq!(gateway.rpc_json("key/list").await["Keys"].as_array().unwrap().len(), 1, "no key was made");
+    gateway.add("chunker=&hash=&cid-base=", "y").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn options_that_contradict_each_other_are_refused() {
+    let gateway = TestGateway::start().await;
+    for options in ["pin=false&pin-name=x", "pin=false&pin-name=", "only-hash=true&pin-name=x"] {
+        let response = gateway.post_form(&format!("add?{options}"), Form::new().file("a", "x")).await;
+        assert!(response.status().is_server_error() || response.status().is_client_error(), "{options}");
+    }
+    let import = gateway.post_form("dag/import?local-only=true&pin-roots=true", Form::new().file("a", "x")).await;
+    assert!(import.text().await.unwrap().contains("cannot be combined"));
+    assert_eq!(gateway.blocks().await, 0);
+}

@@ -100,8 +100,9 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
     let pin = args.bool("pin").unwrap_or(true);
     let pin_name = args.text("pin-name").unwrap_or_default().to_owned();
-    if !pin && !pin_name.is_empty() {
-        return Err(Error::invalid("pin-name names a pin, and pin=false makes none: leave one of them out").into());
+    if args.text("pin-name").is_some() && (!pin || args.is_set("only-hash")) {
+        let why = "pin-name names a pin, and pin=false and only-hash make none: leave one of them out";
+        return Err(Error::invalid(why).into());
     }
     let inline_limit = args.number("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
     Ok(AddOptions {
@@ -109,8 +110,8 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         // As Kubo's clients in Go write that there is none.
         cid_version: args.number("cid-version")?.filter(|version| *version != -1).map(cid_version).transpose()?,
         raw_leaves: args.bool("raw-leaves"),
-        chunker: args.text("chunker").map(str::parse).transpose()?,
-        hash: args.text("hash").map(HashFunction::from_name).transpose()?,
+        chunker: args.nonempty_text("chunker").map(str::parse).transpose()?,
+        hash: args.nonempty_text("hash").map(HashFunction::from_name).transpose()?,
         inline_limit: args.is_set("inline").then_some(inline_limit),
         layout: args.is_set("trickle").then_some(Layout::Trickle),
         attributes: attributes::of_options(args)?,
@@ -171,7 +172,9 @@ async fn build(session: &mut AddSession, reporter: &mut Reporter) -> Result<()> 
 /// Imports every part: files, `application/x-directory`, `application/symlink`. Directories that are left out are made
 /// from the paths of their files.
 async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Parts) -> Result<()> {
+    let mut has_parts = false;
     while let Some(part) = parts.next().await? {
+        has_parts = true;
         let name = part.file_name();
         let attributes = attributes::of_part(part.headers());
         match part.kind() {
@@ -184,7 +187,10 @@ async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Pa
         }
         reporter.acknowledged(session).await?;
     }
-    Ok(())
+    if has_parts || session.is_wrapped() {
+        return Ok(());
+    }
+    Err(Error::invalid("expected a file argument: the multipart body has no file and no directory"))
 }
 
 async fn target(part: Part) -> Result<Vec<u8>> {

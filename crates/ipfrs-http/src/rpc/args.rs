@@ -141,14 +141,14 @@ impl Args {
         !self.arguments.is_empty()
     }
 
-    /// An option as text, unless it is absent or empty.
+    /// Returns an option as text. An empty value is a value: most commands refuse it, as in Kubo.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.given(name).filter(|value| !value.is_empty())
+        self.options.text(name)
     }
 
-    /// An option as text, empty where it is.
-    pub(super) fn given(&self, name: &str) -> Option<&str> {
-        self.options.text(name)
+    /// Returns an option as text, for those of which Kubo takes an empty value as none.
+    pub(super) fn nonempty_text(&self, name: &str) -> Option<&str> {
+        self.text(name).filter(|value| !value.is_empty())
     }
 
     /// A numeric option.

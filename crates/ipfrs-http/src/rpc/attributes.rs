@@ -35,7 +35,7 @@ pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
 /// cannot be read counts as absent, as in Kubo.
 pub(super) fn of_part(headers: &HeaderMap) -> Attributes {
     let disposition = headers.get(CONTENT_DISPOSITION).map(HeaderValue::as_bytes);
-    let name = disposition.and_then(|disposition| parameter(disposition, "name=")).unwrap_or_default();
+    let name = disposition.and_then(|disposition| parameter(disposition, "name")).unwrap_or_default();
     let query = name.splitn(2, |byte| *byte == b'?').nth(1).unwrap_or_default();
     let (mut mode, mut seconds, mut nanos) = (None, None, 0);
     for (name, value) in form_urlencoded::parse(query) {

@@ -126,12 +126,12 @@ async fn files(state: &AppState, mut parts: Parts) -> Result<(Vec<Bytes>, Reques
 /// Returns the version, codec and hash of the options. `format` is the older name of `cid-codec`, and only `format=v0`
 /// makes a CIDv0. Kubo's command line sends `cid-codec=raw`, its default, beside `format`.
 fn format(args: &Args) -> Result<BlockFormat, RpcError> {
-    let hash = args.text("mhtype").map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
+    let hash = args.nonempty_text("mhtype").map_or(Ok(HashFunction::default()), HashFunction::from_name)?;
     let is_whole = |length: &i64| *length == -1 || usize::try_from(*length).ok() == hash.digest_bytes();
     if let Some(length) = args.number::<i64>("mhlen")?.filter(|length| !is_whole(length)) {
         return Err(Error::unsupported(format!("mhlen={length}: digests are not cut, leave the option out")).into());
     }
-    let (version, codec) = match (args.text("format"), args.text("cid-codec")) {
+    let (version, codec) = match (args.nonempty_text("format"), args.nonempty_text("cid-codec")) {
         (Some(_), Some(codec)) if codec != "raw" => {
             let why =
                 "unable to use \"format\" (deprecated) and a custom \"cid-codec\" at the same time: leave one out";

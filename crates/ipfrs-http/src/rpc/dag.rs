@@ -66,7 +66,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         data: Bytes::new(),
         input: named("input-codec", codec::DAG_JSON)?,
         store: named("store-codec", codec::DAG_CBOR)?,
-        hash: args.text("hash").map_or(Ok(HashFunction::default()), HashFunction::from_name)?,
+        hash: args.nonempty_text("hash").map_or(Ok(HashFunction::default()), HashFunction::from_name)?,
         pin: args.is_set("pin"),
     };
     let boundary = multipart::boundary(request.headers())?;
@@ -119,6 +119,10 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     let pin_roots = args.bool("pin-roots").unwrap_or(!args.is_set("local-only"));
     // `silent` is for those who print: clients want to know whether roots were pinned.
     let stats = args.is_set("stats");
+    if pin_roots && args.is_set("local-only") {
+        let why = "options \"local-only\" and \"pin-roots\" cannot be combined: a partial DAG cannot be pinned";
+        return Err(RpcError::Request(why.into()));
+    }
     let boundary = multipart::boundary(request.headers())?;
     if boundary.is_none() && !has_body(&request) {
         return Err(RpcError::Request("argument \"path\" is required: the request has no body".into()));

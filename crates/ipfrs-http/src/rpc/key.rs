@@ -146,7 +146,7 @@ struct Signed {
 pub(super) async fn sign(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let encoding = KeyEncoding::of(&args)?;
     let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
-    let (key, signature) = state.node.sign_message(args.text("key").unwrap_or("self"), &message.bytes).await?;
+    let (key, signature) = state.node.sign_message(args.nonempty_text("key").unwrap_or("self"), &message.bytes).await?;
     let signature = format!("{}{}", Base::Base64Url.code(), Base::Base64Url.encode(signature));
     Ok(output::object(Signed { key: encoding.key(&key)?, signature }))
 }
@@ -162,11 +162,11 @@ struct Verified {
 pub(super) async fn verify(State(state): State<AppState>, args: Args, request: Request) -> Answer {
     let encoding = KeyEncoding::of(&args)?;
     let signature =
-        args.text("signature").ok_or_else(|| RpcError::Request("option \"signature\" is required".into()))?;
+        args.nonempty_text("signature").ok_or_else(|| RpcError::Request("option \"signature\" is required".into()))?;
     let signature = decode_multibase(signature)
         .ok_or_else(|| Error::invalid("the signature is not in multibase: give it as key/sign did"))?;
     let message = one_file(&state.node, request, "data", MAX_MESSAGE_BYTES).await?;
-    let key = args.text("key").unwrap_or("self");
+    let key = args.nonempty_text("key").unwrap_or("self");
     let (key, signature_valid) = state.node.verify_message(key, &message.bytes, &signature).await?;
     Ok(output::object(Verified { key: encoding.key(&key)?, signature_valid }))
 }

@@ -274,7 +274,7 @@ impl Stream for Feed {
 /// not (curl) is taken as it is where it cannot be an escaped name.
 fn file_name(headers: &HeaderMap) -> LinkName {
     let disposition = headers.get(CONTENT_DISPOSITION).map(HeaderValue::as_bytes);
-    let mut name = disposition.and_then(|disposition| parameter(disposition, "filename=")).unwrap_or_default();
+    let mut name = disposition.and_then(|disposition| parameter(disposition, "filename")).unwrap_or_default();
     if is_escaped(&name) {
         name.iter_mut().filter(|byte| **byte == b'+').for_each(|byte| *byte = b' ');
         name = percent_decode(&name).collect();
@@ -288,27 +288,65 @@ fn is_escaped(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'%').skip(1).all(is_escape)
 }
 
-/// The value of `key`, which ends with an equals sign: `key"..."` with backslash escapes, or `key` and a token.
+/// Characters that a token cannot hold (RFC 2045, 5.1).
+const SPECIALS: &[u8] = b"()<>@,;:\\\"/[]?=";
+
+/// Returns the value of a parameter of `Content-Disposition`, as Go's `mime` package reads it: one with a character set
+/// (`key*=utf-8''%C3%A9`, RFC 2231) is preferred.
 pub(super) fn parameter(disposition: &[u8], key: &str) -> Option<Vec<u8>> {
-    let is_key = |at: &usize| {
-        let stands_alone = matches!(disposition[at - 1], b';' | b' ' | b'\t');
-        stands_alone
-            && disposition[*at..].get(..key.len()).is_some_and(|text| text.eq_ignore_ascii_case(key.as_bytes()))
-    };
-    let at = (1..disposition.len()).find(is_key)?;
-    let value = &disposition[at + key.len()..];
-    let Some(quoted) = value.strip_prefix(b"\"") else {
-        return Some(value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii().to_owned());
-    };
-    let (mut name, mut bytes) = (Vec::new(), quoted.iter());
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => break,
-            b'\\' => name.extend(bytes.next()),
-            other => name.push(*other),
+    let (mut plain, mut extended) = (None, None);
+    let mut rest = after(disposition, b';');
+    while !rest.is_empty() {
+        let (name, value, next) = first_parameter(rest);
+        if name.eq_ignore_ascii_case(key.as_bytes()) {
+            plain = plain.or(Some(value));
+        } else if name.strip_suffix(b"*").is_some_and(|name| name.eq_ignore_ascii_case(key.as_bytes())) {
+            extended = extended.or_else(|| in_charset(&value));
         }
+        rest = next;
     }
-    Some(name)
+    extended.or(plain)
+}
+
+/// Returns what follows the first `end`.
+fn after(text: &[u8], end: u8) -> &[u8] {
+    text.iter().position(|byte| *byte == end).map_or(&[], |at| &text[at + 1..])
+}
+
+/// Splits `name=value; ...` into the name, the value and the parameters after it. The value is a token or a quoted
+/// string.
+fn first_parameter(text: &[u8]) -> (&[u8], Vec<u8>, &[u8]) {
+    let end = text.iter().position(|byte| matches!(byte, b'=' | b';')).unwrap_or(text.len());
+    let name = text[..end].trim_ascii();
+    let Some(value) = text[end..].strip_prefix(b"=").map(<[u8]>::trim_ascii_start) else {
+        return (name, Vec::new(), after(text, b';'));
+    };
+    let Some(quoted) = value.strip_prefix(b"\"") else {
+        let token = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        return (name, token.trim_ascii().to_owned(), after(value, b';'));
+    };
+    let (mut text, mut at) = (Vec::new(), 0);
+    while let Some(byte) = quoted.get(at) {
+        match (byte, quoted.get(at + 1)) {
+            (b'"', _) => break,
+            // Browsers send paths of Windows without escapes: a backslash before a letter stands for itself.
+            (b'\\', Some(next)) if SPECIALS.contains(next) => {
+                text.push(*next);
+                at += 1;
+            }
+            _ => text.push(*byte),
+        }
+        at += 1;
+    }
+    (name, text, after(quoted.get(at..).unwrap_or_default(), b';'))
+}
+
+/// Decodes `charset'language'text`; `None` for a character set other than UTF-8 and ASCII.
+fn in_charset(value: &[u8]) -> Option<Vec<u8>> {
+    let mut fields = value.splitn(3, |byte| *byte == b'\'');
+    let (charset, _language, text) = (fields.next()?, fields.next()?, fields.next()?);
+    let is_known = [&b"utf-8"[..], b"us-ascii"].iter().any(|known| charset.eq_ignore_ascii_case(known));
+    is_known.then(|| percent_decode(text).collect())
 }
 
 #[cfg(test)]
@@ -340,6 +378,15 @@ mod tests {
         assert_eq!(name_of("form-data; filename=\"tést\""), "tést");
         assert_eq!(name_of(r#"form-data; name="file""#), "");
         assert_eq!(name_of("filename=\"first\""), "");
+        assert_eq!(name_of(r#"form-data; filename="C:\dev\a.txt""#), r"C:\dev\a.txt");
+        assert_eq!(name_of(r#"form-data; filename="a\\b\;c""#), r"a\b;c");
+        assert_eq!(name_of("form-data; filename*=utf-8''%C3%A9.txt"), "\u{e9}.txt");
+        assert_eq!(name_of(r#"form-data; filename="e.txt"; filename*=UTF-8'fr'%C3%A9.txt"#), "\u{e9}.txt");
+        assert_eq!(name_of(r#"form-data; filename="e.txt"; filename*=latin-1''%E9.txt"#), "e.txt");
+        assert_eq!(name_of(r#"form-data; name="x; filename=evil"; filename="good""#), "good");
+        assert_eq!(name_of(r#"form-data; filename = "a" ; name=b"#), "a");
+        assert_eq!(name_of(r#"form-data; filename="unclosed"#), "unclosed");
+        assert_eq!(name_of("form-data; filename"), "");
         for not_utf8 in [&br#"form-data; filename="a%FF""#[..], b"form-data; filename=\"a\xff\""] {
             assert_eq!(name_of(not_utf8), LinkName::from(b"a\xff"));
         }

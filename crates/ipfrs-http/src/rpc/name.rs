@@ -30,7 +30,7 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Answer
     let path = args.one_path("ipfs-path")?;
     let options = PublishOptions {
         // An empty one is no identity: a script whose variable is not set must not publish its name.
-        key: args.given("key").unwrap_or("self").to_owned(),
+        key: args.text("key").unwrap_or("self").to_owned(),
         lifetime: args.duration("lifetime")?,
         ttl: args.duration("ttl")?,
         sequence: args.number("sequence")?,

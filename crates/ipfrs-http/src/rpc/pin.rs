@@ -108,7 +108,7 @@ struct PinEntry {
 /// `pin/ls[?arg=path][&type=][&names=][&name=][&stream=]`. `name` takes pins whose name has it in it.
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> Answer {
     let filter: PinFilter = args.text("type").map_or(Ok(PinFilter::All), str::parse)?;
-    let part_of_name = args.text("name").map(str::to_owned);
+    let part_of_name = args.nonempty_text("name").map(str::to_owned);
     let with_names = args.is_set("names") || part_of_name.is_some();
     let streamed = args.is_set("stream");
     let pins = match args.has_arguments() {
