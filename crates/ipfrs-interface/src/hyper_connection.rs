@@ -23,6 +23,7 @@ use crate::ServerConfig;
 use crate::connection::FrontEnd;
 use crate::ends::{Draining, Ends};
 use crate::one_request::OneRequest;
+use crate::open_streams::OpenStreams;
 use crate::parked::{Asks, Parked};
 use crate::received::Received;
 use crate::refused;
@@ -124,6 +125,7 @@ impl Protocols {
             front_end,
             peer,
             asked: Arc::default(),
+            streams: Arc::default(),
             deadline: Arc::default(),
             node: self.node.clone(),
             max_header_bytes: self.max_header_bytes,
@@ -152,8 +154,9 @@ impl Protocols {
             if let Poll::Ready(end) = Pin::new(&mut connection).poll(cx) {
                 return Poll::Ready(end.map(|()| Done::Ended));
             }
-            // hyper asks for the next request only after the response was sent and flushed.
-            if state.is_over() {
+            // hyper may ask for the next request while a part of the response is still in its buffer, namely when the body
+            // of the request ended after the response did.
+            if state.is_over() && state.is_flushed() {
                 return Poll::Ready(Ok(Done::Idle));
             }
             if let Some(deadline) = deadline.get().filter(|_| !state.is_shut())
@@ -176,6 +179,8 @@ impl Protocols {
         let parts = connection.into_parts();
         let (socket, read) = (parts.io.into_inner().into_socket(), parts.read_buf);
         Ok(match (done, asked.take_tunnel()) {
+            // The rest of the response is lost: a reset tells the client.
+            (Done::Ended, _) if !state.is_flushed() => Left::Closed,
             (Done::Idle, _) => Left::Parked(socket.with_unread(read)),
             (Done::Ended, Some(front_end)) => Left::Tunnel(socket.with_unread(read), front_end),
             // hyper leaves the end of a connection to us on which there was talk of another protocol. A client that asks for more
@@ -193,23 +198,26 @@ impl Protocols {
         since: Instant,
         ends: &mut Ends<'_, '_>,
     ) -> hyper::Result<()> {
-        let asked = Arc::clone(&front.asked);
+        let streams = Arc::clone(&front.streams);
         let mut connection = pin!(self.http2.serve_connection(TokioIo::new(socket), front));
-        let mut is_ending = false;
+        let mut ending: Option<Instant> = None;
         poll_fn(|cx| {
             loop {
                 if let Poll::Ready(end) = connection.as_mut().poll(cx) {
                     return Poll::Ready(end);
                 }
-                if is_ending {
-                    return ends.poll_cut(cx).map(Ok);
+                if let Some(ending) = ending {
+                    // A client need not respond to the end of the connection.
+                    let is_idle =
+                        streams.idle_since(ending, cx).is_some_and(|idle| ends.is_silent(idle.max(ending), cx));
+                    return if is_idle { Poll::Ready(Ok(())) } else { ends.poll_cut(cx).map(Ok) };
                 }
-                let is_silent = !asked.has_asked() && ends.is_silent(since, cx);
+                let is_silent = streams.idle_since(since, cx).is_some_and(|since| ends.is_silent(since, cx));
                 if !is_silent && !ends.is_draining(cx) {
                     return Poll::Pending;
                 }
                 connection.as_mut().graceful_shutdown();
-                is_ending = true;
+                ending = Some(Instant::now());
             }
         })
         .await
@@ -223,6 +231,8 @@ struct Front<F> {
     /// The address of whoever connected.
     peer: IpAddr,
     asked: Arc<Asked<F>>,
+    /// The streams of HTTP/2.
+    streams: Arc<OpenStreams>,
     /// The deadline of the request of HTTP/1.1.
     deadline: Arc<OnceLock<RequestDeadline>>,
     node: Node,
@@ -251,7 +261,8 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
         } else {
             Either::Left(self.answered(request, &deadline))
         };
-        Watched::new(answer, version, ends, self.traffic.clone(), deadline)
+        let open = (version == Version::HTTP_2).then(|| OpenStreams::open(&self.streams));
+        Watched::new(answer, open, ends, self.traffic.clone(), deadline)
     }
 }
 

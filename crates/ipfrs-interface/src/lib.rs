@@ -18,6 +18,7 @@ mod listen;
 mod local;
 mod logging;
 mod one_request;
+mod open_streams;
 mod parked;
 mod parts;
 mod received;

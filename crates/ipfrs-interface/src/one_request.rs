@@ -24,6 +24,7 @@ pub(crate) struct OneRequest {
 #[derive(Debug, Default)]
 pub(crate) struct RequestState {
     is_over: AtomicBool,
+    is_flushed: AtomicBool,
     is_shut: AtomicBool,
 }
 
@@ -31,6 +32,11 @@ impl RequestState {
     /// Whether the reader, which has had all of the request, asks for the next one.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Whether the writer has nothing left in its buffer: hyper flushes the socket only then.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.is_flushed.load(Ordering::Relaxed)
     }
 
     /// Whether the connection is being shut down, behind the last byte of the response.
@@ -129,6 +135,7 @@ impl AsyncRead for OneRequest {
 
 impl AsyncWrite for OneRequest {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.state.is_flushed.store(false, Ordering::Relaxed);
         Pin::new(&mut self.socket).poll_write(cx, buf)
     }
 
@@ -137,6 +144,7 @@ impl AsyncWrite for OneRequest {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.state.is_flushed.store(false, Ordering::Relaxed);
         Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
     }
 
@@ -145,7 +153,9 @@ impl AsyncWrite for OneRequest {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.state.is_flushed.store(flushed.is_ready(), Ordering::Relaxed);
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

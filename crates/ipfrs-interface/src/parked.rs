@@ -219,7 +219,7 @@ impl<F: FrontEnd> Parked<F> {
         // HTTP/2 begins with the first byte of a connection.
         self.is_new &= rest.len() == read.len();
         // A head that comes in many pieces is parsed when its end is there, and not with each of them.
-        let is_worth_parsing = seen == 0 || request_head::has_end(read, seen);
+        let is_worth_parsing = seen == 0 || request_head::has_end(read, seen) || ends_first_line(read, seen);
         while !rest.is_empty() && is_worth_parsing && self.unsent.is_none() && !ends.draining().has_begun() {
             desk.head.clear();
             let Some((len, answer)) = self.answer(rest, &mut desk.headers, &mut desk.head) else { break };
@@ -243,7 +243,7 @@ impl<F: FrontEnd> Parked<F> {
         let checked = if is_partial && may_go_on { Ok(None) } else { request_head::check(rest, self.max_header_bytes) };
         Poll::Ready(Ok(match checked {
             Ok(Some(extent)) => {
-                socket.unread(Bytes::copy_from_slice(rest));
+                socket.unread(without_upgrade(rest, extent.head));
                 Some(Woken::Asks(Asks::Http1(extent)))
             }
             Ok(None) => {
@@ -271,13 +271,14 @@ impl<F: FrontEnd> Parked<F> {
     /// Answers the request that `bytes` begin with, if its answer is ready: its head is written to `head`. Gives how long the request
     /// is, too.
     fn answer(&mut self, bytes: &[u8], headers: &mut HeaderMap, head: &mut Vec<u8>) -> Option<(usize, Written)> {
+        let most = self.max_header_bytes;
         let like_last = self.usual.as_ref().and_then(|usual| Some((Get::like(bytes, &usual.lines)?, &usual.plain)));
         if let Some((get, plain)) = like_last {
-            let answer = self.front_end.answer_written(get.path, plain, head)?;
+            let answer = self.front_end.answer_written(get.path, plain, head).filter(|_| get.len <= most)?;
             request_log::written(get.path, plain, self.peer, head, &answer);
             return Some((get.len, answer));
         }
-        let get = Get::parse(bytes, headers)?;
+        let get = Get::parse(bytes, headers).filter(|get| get.len <= most)?;
         let plain = self.front_end.plain(headers, self.peer)?;
         let answer = self.front_end.answer_written(get.path, &plain, head)?;
         request_log::written(get.path, &plain, self.peer, head, &answer);
@@ -286,6 +287,26 @@ impl<F: FrontEnd> Parked<F> {
         }
         Some((get.len, answer))
     }
+}
+
+/// Whether the first line of a head ends behind the first `seen` bytes.
+fn ends_first_line(bytes: &[u8], seen: usize) -> bool {
+    memchr::memchr(b'\n', &bytes[seen..]).is_some() && memchr::memchr(b'\n', &bytes[..seen]).is_none()
+}
+
+/// Returns a head for hyper, in which `Upgrade` has another name: hyper would end the connection for it, and with that
+/// what it has not yet sent of the response. A server may ignore the header (RFC 9110, 7.8).
+fn without_upgrade(head: &[u8], len: usize) -> Bytes {
+    const LINE: &[u8] = b"\nupgrade:";
+    let mut bytes = head.to_vec();
+    let lines: Vec<_> = memchr::memchr_iter(b'\n', &head[..len]).collect();
+    for start in lines {
+        let line = bytes.get_mut(start..start + LINE.len()).filter(|line| line.eq_ignore_ascii_case(LINE));
+        if let Some(line) = line {
+            line[1..8].copy_from_slice(b"x-upgrd");
+        }
+    }
+    bytes.into()
 }
 
 /// Removes the first bytes of a buffer.

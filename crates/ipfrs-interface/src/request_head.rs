@@ -14,6 +14,9 @@ const MAX_HEADERS: usize = 100;
 /// Longest target of a request: what `http::Uri` holds.
 const MAX_TARGET_BYTES: usize = 65_534;
 
+/// Longest name of a header, in bytes: hyper refuses a longer one by itself.
+const MAX_NAME_BYTES: usize = 65_535;
+
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Length of a request's body.
@@ -191,17 +194,37 @@ fn check_target(request: &httparse::Request<'_, '_>, most: usize) -> Result<(), 
     if target.len() > MAX_TARGET_BYTES {
         return Err(Refusal::long_target(most).into());
     }
-    match target.parse::<Uri>() {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Refusal::malformed("the request's target is no URI (RFC 9112, 3.2): percent-encode it").into()),
+    let Ok(uri) = target.parse::<Uri>() else {
+        return Err(Refusal::malformed("the request's target is no URI (RFC 9112, 3.2): percent-encode it").into());
+    };
+    // Without a method, the parser has failed before.
+    let method = request.method.unwrap_or_default();
+    let is_allowed = target.starts_with('/')
+        || uri.scheme().is_some()
+        || method == Method::CONNECT.as_str()
+        || (target == "*" && method == Method::OPTIONS.as_str());
+    if is_allowed {
+        return Ok(());
     }
+    let text = "the request's target is neither a path nor a URL: CONNECT alone names a host and a port, and OPTIONS \
+                alone * (RFC 9112, 3.2)";
+    Err(Refusal::malformed(text).into())
 }
 
 /// Finds how long the body is (RFC 9112, 6.3), and refuses what two readers may understand in two ways.
 fn body_length(request: &httparse::Request<'_, '_>) -> Result<BodyLength, Box<Refusal>> {
     let (mut length, mut codings, mut has_coding) = (None, Codings::default(), false);
+    let is_connect = request.method.is_some_and(|method| method == Method::CONNECT.as_str());
     for header in request.headers.iter() {
-        if header.name.eq_ignore_ascii_case(CONTENT_LENGTH.as_str()) {
+        if header.name.len() > MAX_NAME_BYTES {
+            return Err(Refusal::large_head(MAX_NAME_BYTES).into());
+        }
+        let is_length = header.name.eq_ignore_ascii_case(CONTENT_LENGTH.as_str());
+        if is_connect && (is_length || header.name.eq_ignore_ascii_case(TRANSFER_ENCODING.as_str())) {
+            let text = "CONNECT has no content (RFC 9110, 9.3.6): leave out Content-Length and Transfer-Encoding";
+            return Err(Refusal::malformed(text).into());
+        }
+        if is_length {
             let bytes = content_length(header.value)
                 .ok_or_else(|| Refusal::malformed("Content-Length is no number of bytes (RFC 9110, 8.6)"))?;
             if length.replace(bytes).is_some_and(|other| other != bytes) {

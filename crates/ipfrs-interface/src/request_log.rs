@@ -108,12 +108,20 @@ pub(crate) fn refused(refusal: &Refusal, client: IpAddr, id: &HeaderValue) {
         client: client.to_canonical(),
         host: String::new(),
         method: refusal.method.clone(),
-        // The query may hold what is not to be logged.
-        path: refusal.target.split(['?', '#']).next().unwrap_or_default().to_owned(),
+        path: path_of(&refusal.target).to_owned(),
     };
     let id = id.to_str().unwrap_or_default().to_owned();
     let sent_bytes = refusal.text.len() as u64 + 1;
     drop(Finish { entry, status: refusal.status, id, sent_bytes, complete: true });
+}
+
+/// Returns the path of a target. Its query and the user information of a URL may be secret.
+fn path_of(target: &str) -> &str {
+    let target = target.split(['?', '#']).next().unwrap_or_default();
+    match target.split_once("://") {
+        Some((_, rest)) => rest.find('/').map_or("/", |slash| &rest[slash..]),
+        None => target,
+    }
 }
 
 /// The host that a request names, as it is written.

@@ -11,9 +11,9 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
+use hyper::Response;
 use hyper::body::{Frame, SizeHint};
 use hyper::rt::Executor;
-use hyper::{Response, Version};
 use ipfrs_http::log_broken_off;
 use ipfrs_node::{Limit, Node, RequestDeadline};
 use ipfrs_stream::Traffic;
@@ -23,6 +23,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::ends::Draining;
 use crate::flowing::Flowing;
 use crate::hyper_connection::DEADLINE_GRACE;
+use crate::open_streams::OpenStream;
 
 /// Most bytes that are handed to a stream at once: what a client must take in the time that it has.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -116,7 +117,8 @@ pin_project! {
     pub(crate) struct Watched<A> {
         #[pin]
         answer: A,
-        version: Version,
+        // Of HTTP/2.
+        stream: Option<OpenStream>,
         // Whether the daemon drains, where the answer is to say so.
         draining: Option<Draining>,
         traffic: Traffic,
@@ -125,16 +127,17 @@ pin_project! {
 }
 
 impl<A> Watched<A> {
-    /// Watches the answer to a request of `version` on a connection with this `traffic`. Once the daemon is `draining`,
-    /// it says that the connection is closed then. A stream of HTTP/2 is cut at the `deadline`.
+    /// Watches the response to a request on a connection with this `traffic`: of HTTP/2 on an open `stream`, else of
+    /// HTTP/1.1. Once the daemon is `draining`, the response says that the connection is closed then. A stream is cut at
+    /// the `deadline`.
     pub(crate) fn new(
         answer: A,
-        version: Version,
+        stream: Option<OpenStream>,
         draining: Option<Draining>,
         traffic: Traffic,
         deadline: RequestDeadline,
     ) -> Self {
-        Self { answer, version, draining, traffic, deadline }
+        Self { answer, stream, draining, traffic, deadline }
     }
 }
 
@@ -154,10 +157,10 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
         if response.body().is_end_stream() {
             return Poll::Ready(Ok(response));
         }
-        if *this.version != Version::HTTP_2 {
+        let Some(stream) = this.stream.take() else {
             return Poll::Ready(Ok(Flowing::watch(response, this.traffic)));
-        }
-        Poll::Ready(Ok(response.map(|inner| Body::new(WatchedBody { inner, rest: Bytes::new() }))))
+        };
+        Poll::Ready(Ok(response.map(|inner| Body::new(WatchedBody { inner, rest: Bytes::new(), _stream: stream }))))
     }
 }
 
@@ -165,6 +168,7 @@ struct WatchedBody {
     inner: Body,
     /// Of a piece that was larger.
     rest: Bytes,
+    _stream: OpenStream,
 }
 
 impl WatchedBody {

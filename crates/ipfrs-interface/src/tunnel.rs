@@ -1,7 +1,5 @@
 //! What a connection was asked for; and tunnels: after a CONNECT, what follows on it is HTTP again, from its beginning.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use axum::http::{Method, Request};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -11,29 +9,22 @@ use crate::connection::FrontEnd;
 /// What a connection has been asked for.
 #[derive(Debug)]
 pub(crate) struct Asked<F> {
-    has_asked: AtomicBool,
     /// The front-end for what is in the tunnel that the last CONNECT opened.
     tunnel: Mutex<Option<F>>,
 }
 
 impl<F> Default for Asked<F> {
     fn default() -> Self {
-        Self { has_asked: AtomicBool::new(false), tunnel: Mutex::new(None) }
+        Self { tunnel: Mutex::new(None) }
     }
 }
 
 impl<F: FrontEnd> Asked<F> {
     /// Notes a request to `front_end`.
     pub(crate) fn note(&self, request: &Request<Incoming>, front_end: &F) {
-        self.has_asked.store(true, Ordering::Relaxed);
         if request.method() == Method::CONNECT {
             *self.tunnel.lock() = front_end.tunnel(request);
         }
-    }
-
-    /// Whether there was a request.
-    pub(crate) fn has_asked(&self) -> bool {
-        self.has_asked.load(Ordering::Relaxed)
     }
 
     /// Takes the front-end for what is in the tunnel, where a CONNECT opened one.

@@ -258,23 +258,14 @@ impl Node {
         self.reader(file, span).next().await.unwrap_or_else(|| Ok(Bytes::new()))
     }
 
-    /// Checks that a denylist blocks no block of a span of a file: HEAD has the status that GET has, where that is
-    /// known before the first byte. Without denylists nothing is read, and any other failure to read is no error: a
-    /// head needs the root alone.
+    /// Checks that a span of a file can be read, which counts as no download.
     ///
     /// # Errors
-    /// [`ErrorKind::Gone`](ipfrs_core::ErrorKind) and [`ErrorKind::LegalReasons`](ipfrs_core::ErrorKind).
-    pub async fn check_blocked(&self, file: &FileContent, span: Span) -> Result<()> {
-        if self.inner.denylists.is_none() {
-            return Ok(());
-        }
+    /// As the stream of [`Self::read`].
+    pub async fn check_beginning(&self, file: &FileContent, span: Span) -> Result<()> {
         let mut pieces = self.reader(file, span);
         while let Some(piece) = pieces.next().await {
-            match piece {
-                Ok(_) => {}
-                Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::LegalReasons) => return Err(error),
-                Err(_) => break,
-            }
+            piece?;
         }
         Ok(())
     }

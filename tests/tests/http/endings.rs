@@ -6,11 +6,23 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::content::{self, assert_same};
-use crate::harness::TestGateway;
+use crate::harness::{TestGateway, client};
 use crate::wire::Wire;
 
 /// Longer than anything here takes.
 const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Waits until all connections but the one that asks have ended.
+async fn until_alone(gateway: &TestGateway) {
+    let mut watching = Wire::connect(gateway).await;
+    loop {
+        watching.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let metrics = watching.answer().await.text();
+        if metrics.lines().any(|line| line == "ipfrs_http_connections_active 1") {
+            break;
+        }
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_is_not_lost() {
@@ -33,18 +45,7 @@ async fn an_answer_that_lies_in_the_kernel_when_the_next_request_takes_too_long_
         wire.send(format!("{request}{next}")).await;
         wires.push((request, next, wire));
     }
-    // All that is left is the connection that asks how many there are, as those that made the content are silent as well.
-    let mut watching = Wire::connect(&gateway).await;
-    let are_ended = async {
-        loop {
-            watching.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
-            let metrics = String::from_utf8(watching.answer().await.body.to_vec()).unwrap();
-            if metrics.lines().any(|line| line == "ipfrs_http_connections_active 1") {
-                break;
-            }
-        }
-    };
-    timeout(WATCHDOG, are_ended).await.unwrap();
+    timeout(WATCHDOG, until_alone(&gateway)).await.unwrap();
     for (request, next, mut wire) in wires {
         let answer = wire.answer().await;
         assert_eq!((answer.status, answer.is_complete), (200, true), "{request}");
@@ -90,4 +91,43 @@ async fn a_client_that_asks_without_end_is_told_which_answer_is_the_last_and_get
         drop(wire);
         timeout(WATCHDOG, gateway.stop()).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn response_is_whole_when_its_request_ends_after_it() {
+    let gateway = TestGateway::start().await;
+    // One block: the handler is done with it at once, long before the client has taken it.
+    let content = content::bytes(1 << 20);
+    let path = format!("/ipfs/{}", gateway.put_block("", content.clone()).await);
+    for (headers, begin, end) in [
+        ("Content-Length: 5\r\n", "ab", "cde"),
+        ("Transfer-Encoding: chunked\r\n", "2\r\nab\r\n", "0\r\n\r\n"),
+        ("Content-Length: 5\r\nUpgrade: x\r\nConnection: upgrade\r\n", "ab", "cde"),
+        ("Content-Length: 5\r\nUPGRADE: x\r\nConnection: close, Upgrade\r\n", "ab", "cde"),
+    ] {
+        let mut wire = Wire::connect_with_small_window(&gateway).await;
+        wire.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n{begin}")).await;
+        let handled = gateway.until_metric("ipfrs_http_requests_active", |active| active == 0);
+        timeout(WATCHDOG, handled).await.unwrap();
+        wire.send(format!("{end}GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+        let first = wire.answer().await;
+        assert_eq!((first.status, first.is_complete), (200, true), "{headers}");
+        assert_same(&first.body, &content, headers);
+        if headers.contains("close") {
+            wire.end().await;
+        } else {
+            assert_eq!(wire.answer().await.status, 200, "{headers}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_of_http_2_that_is_idle_after_requests_ends() {
+    let gateway = TestGateway::start_with(|config| config.server.header_timeout_seconds = 1).await;
+    let path = format!("/ipfs/{}", gateway.add("", "small").await);
+    let h2 = client().http2_prior_knowledge().build().unwrap();
+    assert_eq!(h2.get(gateway.url(&path)).send().await.unwrap().text().await.unwrap(), "small");
+    // The client keeps the connection open for longer than this test takes.
+    timeout(WATCHDOG, until_alone(&gateway)).await.unwrap();
+    assert_eq!(h2.get(gateway.url(&path)).send().await.unwrap().text().await.unwrap(), "small");
 }

@@ -228,3 +228,57 @@ async fn http_2_head_over_the_limit_is_431_with_a_text() {
     let text = response.text().await.unwrap();
     assert!(text.contains(&format!("server.max_header_bytes = {MOST}")), "{text}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn head_over_the_limit_is_431_for_a_cached_response() {
+    let gateway = start().await;
+    let path = format!("/ipfs/{}", gateway.add("", "small").await);
+    let around = format!("GET {path} HTTP/1.1\r\nHost: x\r\nX: \r\n\r\n").len();
+    let mut statuses = Vec::new();
+    for len in [around, MOST, MOST + 1] {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n", "x".repeat(len - around));
+        let mut wire = Wire::connect(&gateway).await;
+        for part in head.as_bytes().chunks(8_100) {
+            wire.send(part).await;
+        }
+        statuses.push(wire.answer().await.status);
+    }
+    assert_eq!(statuses, [200, 200, 431]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connect_with_content_is_refused_however_it_arrives() {
+    let gateway = TestGateway::start_with(|config| config.gateway.proxy = true).await;
+    for framing in ["Content-Length: 5", "Transfer-Encoding: chunked"] {
+        let request = format!("CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n{framing}\r\n\r\n");
+        for piece in [usize::MAX, 7] {
+            let mut wire = Wire::connect(&gateway).await;
+            for part in request.as_bytes().chunks(piece) {
+                wire.send(part).await;
+            }
+            assert_refused(&mut wire, 400, &["CONNECT has no content"]).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn target_without_a_path_is_400_except_for_connect_and_options() {
+    let gateway = TestGateway::start().await;
+    for request in ["GET localhost:80", "POST *", "GET *", "OPTIONS localhost:80", "GET foo"] {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(format!("{request} HTTP/1.1\r\nHost: localhost:80\r\n\r\n")).await;
+        assert_refused(&mut wire, 400, &["neither a path nor a URL"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_version_is_505_before_the_head_ends() {
+    let gateway = TestGateway::start().await;
+    for parts in [&["GET / HTTP/9.9\r\n"][..], &["GET / HT", "TP/9.9\r\n"]] {
+        let mut wire = Wire::connect(&gateway).await;
+        for part in parts {
+            wire.send(part).await;
+        }
+        assert_refused(&mut wire, 505, &["use HTTP/1.1"]).await;
+    }
+}

@@ -76,10 +76,22 @@ async fn ranges_that_avoid_a_missing_leaf_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn head_needs_the_root_only() {
-    let (gateway, cid) = without_some_leaves("", &[]).await;
-    let answer = exchange(&gateway, format!("HEAD /ipfs/{cid} HTTP/1.1")).await;
-    assert_eq!((answer.status, answer.header("content-length")), (200, SIZE.to_string().as_str()));
+async fn head_has_the_status_of_get_when_leaves_are_missing() {
+    for has in [&[][..], &[1, 2], &[0]] {
+        let (gateway, cid) = without_some_leaves("", has).await;
+        for (query, range) in
+            [("", ""), ("", "\r\nRange: bytes=0-9"), ("", "\r\nRange: bytes=300000-"), ("?format=tar", "")]
+        {
+            let mut statuses = Vec::new();
+            for method in ["GET", "HEAD"] {
+                let mut wire = Wire::connect(&gateway).await;
+                wire.send(format!("{method} /ipfs/{cid}{query} HTTP/1.1\r\nHost: x{range}\r\n\r\n")).await;
+                let head = wire.head().await;
+                statuses.push((head.status, (head.status < 300).then(|| head.header("content-length").to_owned())));
+            }
+            assert_eq!(statuses[0], statuses[1], "{has:?} {query}{range}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -51,6 +51,17 @@ pub(crate) struct Wire(BufReader<TcpStream>);
 impl Wire {
     pub(crate) async fn connect(gateway: &TestGateway) -> Self {
         Self(BufReader::new(TcpStream::connect(gateway.address()).await.unwrap()))
+    }
+
+    /// Connects with a receive buffer of a few kilobytes and small segments, so that the server soon has to wait for the
+    /// client: its kernel takes some 70 KB.
+    pub(crate) async fn connect_with_small_window(gateway: &TestGateway) -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        socket.set_tcp_mss(536).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let socket = TcpSocket::from_std_stream(socket.into());
+        Self(BufReader::new(socket.connect(gateway.address()).await.unwrap()))
     }
 
     /// A connection on which requests are sent in pieces like `request` until the server takes no more of them, whatever is read.

@@ -45,7 +45,7 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
     let arrived = Arrived(Instant::now());
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
     let deciding = decide(&state, &visit, request.uri(), request.method());
-    let decision = match in_slot(&state, client, request.uri().path(), deciding).await {
+    let decision = match in_slot(&state, client, deciding).await {
         Ok(decision) => decision,
         Err(refused) => {
             let family = state.metrics.family(UNMATCHED, request.method());
@@ -99,14 +99,13 @@ pub(crate) async fn answer(state: AppState, mut router: Router, visit: Visit, mu
 async fn in_slot<T>(
     state: &AppState,
     client: Client,
-    path: &str,
     deciding: impl Future<Output = T>,
 ) -> std::result::Result<T, NoPermit> {
     let mut deciding = pin!(deciding);
     if let Poll::Ready(decision) = futures::poll!(deciding.as_mut()) {
         return Ok(decision);
     }
-    let _permit = limits::is_counted(path).then(|| state.slots.take(client)).transpose()?;
+    let _permit = state.slots.take(client)?;
     Ok(deciding.await)
 }
 

@@ -91,11 +91,11 @@ impl Payload {
     /// Returns the body of a response to HEAD for a span of the content.
     ///
     /// # Errors
-    /// Where a denylist blocks what the response to GET waits for before its head.
+    /// What the response to GET fails with before its head: both have the same status (RFC 9110, 9.3.2).
     pub(crate) async fn no_body(&self, node: &Node, span: Span) -> Result<Body> {
-        if let Self::File(file) = self {
+        if let (None, Self::File(file)) = (self.slice(span), self) {
             let beginning = Span { start: span.start, len: span.len.min(BEGINNING_BYTES as u64) };
-            Box::pin(node.check_blocked(file, beginning)).await?;
+            Box::pin(node.check_beginning(file, beginning)).await?;
         }
         Ok(Body::empty())
     }

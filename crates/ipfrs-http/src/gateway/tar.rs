@@ -7,11 +7,11 @@ use futures::StreamExt;
 use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::Result;
-use ipfrs_node::{Object, ObjectKind, Span};
+use ipfrs_node::{Object, ObjectKind};
 
 use super::request::GatewayRequest;
 use super::{Answer, disposition, etag};
-use crate::body::{BEGINNING_BYTES, Chunked, Sized, begun, gathered, unknown_length};
+use crate::body::{Chunked, Sized, begun, gathered, unknown_length};
 use crate::limits::{self, Remedy};
 use crate::router::AppState;
 
@@ -39,23 +39,22 @@ pub(super) async fn archive(
     }
     if let ObjectKind::File(file) = &object.kind {
         limits::check_size(state, file.size(), Remedy::Gateway)?;
-        if request.is_head {
-            let beginning = Span { start: 0, len: file.size().min(BEGINNING_BYTES as u64) };
-            state.node.check_blocked(file, beginning).await?;
-        }
     }
     let archive = state.node.archive(&object, &object.cid.to_string().into()).await?;
-    if let Some(length) = archive.length {
-        answer.set(CONTENT_LENGTH, HeaderValue::from(length));
-    }
+    let pieces = match archive.length {
+        Some(length) => {
+            answer.set(CONTENT_LENGTH, HeaderValue::from(length));
+            gathered(archive.pieces).boxed()
+        }
+        None => gathered(limits::bounded(state, archive.pieces, Remedy::Gateway)).boxed(),
+    };
+    // HEAD reads as far as GET does before its head, so that both have the same status.
+    let pieces = begun(pieces).await?;
     let body = match (request.is_head, archive.length) {
         (true, Some(_)) => Body::empty(),
         (true, None) => unknown_length(),
-        (false, Some(length)) => Sized::body(begun(gathered(archive.pieces).boxed()).await?, length),
-        (false, None) => {
-            let pieces = gathered(limits::bounded(state, archive.pieces, Remedy::Gateway));
-            Chunked::body(begun(pieces.boxed()).await?, false)
-        }
+        (false, Some(length)) => Sized::body(pieces, length),
+        (false, None) => Chunked::body(pieces, false),
     };
     Ok(answer.into_response(StatusCode::OK, body))
 }
