@@ -14,7 +14,7 @@ b'world'
 :class:`Gateway`       a daemon inside this process, for notebooks and tests
 :mod:`ipfrs.errors`    what goes wrong, by kind; all are :class:`IpfrsError`
 :mod:`ipfrs.fs`        ``ipfrs://`` for fsspec: pandas, pyarrow, dask, zarr
-:mod:`ipfrs.bench`     ``python -m ipfrs.bench``: how fast it is here
+:mod:`ipfrs.bench`     ``python -m ipfrs.bench concurrency``: how fast it is here
 =====================  ==============================================================
 
 The first four have the same methods. A *path* is ``CID``, ``CID/name``, ``/ipfs/CID/name``, ``/ipns/name`` or

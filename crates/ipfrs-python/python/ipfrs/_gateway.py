@@ -76,9 +76,10 @@ class Gateway:
             The gateway itself.
 
         Raises:
-            InvalidInputError: The configuration is wrong; the message names the key and the remedy.
-            ConflictError: Another process has the repo open.
-            OSError: The address cannot be listened on.
+            InvalidInputError: The configuration is wrong (the message names the key and the remedy), or no
+                interface has the address.
+            ConflictError: Another process has the repo open, or the port is in use.
+            ForbiddenError: The address is beyond loopback without `allow_unauthenticated`.
 
         Example:
             >>> gateway = ipfrs.Gateway(repo="served").start()

@@ -6,7 +6,7 @@ class                    is also a             when
 `NotFoundError`          KeyError              the block, path, tensor or pin is not here
 `FileNotFoundError`      FileNotFoundError     a file of this machine is not there
 `UnresolvableError`      LookupError           a name leads to no content
-`GoneError`              KeyError              it was here and will not come back
+`GoneError`              KeyError              a denylist blocks it, or it is over a limit
 `InvalidInputError`      ValueError            the call is wrong, and will be
 `InvalidContentError`    ValueError            a block is not what its codec, or UnixFS, says
 `TooLargeError`          ValueError            it is over a limit, which the message names
@@ -26,9 +26,9 @@ class                    is also a             when
 `ForkedError`            RuntimeError          the process was forked after ``import ipfrs``
 =======================  ====================  ===================================================
 
-``error.kind`` is the stable code that the daemon's errors have too, and ``str(error)`` the message. Arguments of a
-wrong type are the built-in TypeError, and what Python says of local files is the built-in OSError. All errors can be
-pickled.
+``error.kind`` is the stable code that the daemon's errors have too, or ``file_not_found``, ``closed`` or ``forked``, and
+``str(error)`` the message. Arguments of a wrong type are the built-in TypeError, and what Python says of local files
+is the built-in OSError. All errors can be pickled.
 
 Example:
     >>> try:
@@ -152,7 +152,7 @@ class ConflictError(IpfrsError, RuntimeError):
 
 
 class GoneError(IpfrsError, KeyError):
-    """Was here and will not come back."""
+    """Blocked by a denylist, or larger than `gateway.max_deserialized_bytes`."""
 
     kind = "gone"
 

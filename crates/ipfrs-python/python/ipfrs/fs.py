@@ -121,6 +121,9 @@ class IpfrsFileSystem(AbstractFileSystem):  # type: ignore[misc,unused-ignore]
         for prefix in ("ipfrs://", "ipfs://", "/ipfs/"):
             if text.startswith(prefix):
                 text = text[len(prefix) :]
+        # dask asks for absolute paths.
+        if not text.startswith("/ipns/"):
+            text = text.lstrip("/")
         return text.rstrip("/") or cls.root_marker
 
     @property

@@ -129,8 +129,14 @@ pub(super) async fn stat(http: &Http, path: &LinkName) -> Result<Stat> {
 
 /// The command takes no paths that begin with a CID.
 fn rooted(path: &LinkName) -> LinkName {
-    let is_rooted = ["/", "ipfs://", "ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix.as_bytes()));
-    if is_rooted { path.clone() } else { [b"/ipfs/", path.as_bytes()].concat().into() }
+    let bytes = path.as_bytes();
+    let is_rooted = [&b"/ipfs/"[..], b"/ipns/", b"ipfs://", b"ipns://"].iter().any(|prefix| bytes.starts_with(prefix));
+    if is_rooted {
+        return path.clone();
+    }
+    let below = bytes.strip_prefix(b"/ipld/").unwrap_or(bytes);
+    let slashes = below.iter().take_while(|byte| **byte == b'/').count();
+    [b"/ipfs/", &below[slashes..]].concat().into()
 }
 
 /// Go's places for the set-user-ID, set-group-ID and sticky bits, beside those of Unix.

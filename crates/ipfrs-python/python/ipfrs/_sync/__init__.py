@@ -34,14 +34,15 @@ class _Blocking(FileMethods, BlockMethods, TensorMethods):
         """Collects garbage: removes all blocks that no pin leads to.
 
         Args:
-            force: Go on although something below a pin is missing, so that not all that is pinned
-                may be known.
+            force: Collect although `pins.redb` was missing beside blocks, so that earlier pins are lost:
+                blocks that no pin leads to now are removed.
 
         Returns:
             How many blocks are gone, and how many bytes they had.
 
         Raises:
-            NotFoundError: Something below a pin is missing, and `force` is not given.
+            NotFoundError: A block below a pin is missing, with `force` or without; nothing is removed.
+            ConflictError: Pins were lost and `force` is not given, or a collection is running.
 
         Example:
             >>> cid = node.add(b"garbage", pin=False)

@@ -66,7 +66,7 @@ class BlockMethods:
         Raises:
             TypeError, InvalidInputError, UnsupportedError, TooLargeError: As for `put`, or there are
                 too many; nothing was stored.
-            NotFoundError, InvalidInputError: With `pin`, a block that one of them links to is not here, or one is
+            NotFoundError, InvalidContentError: With `pin`, a block that one of them links to is not here, or one is
                 not what its codec says; all of them are stored.
 
         Example:
@@ -281,8 +281,7 @@ class BlockMethods:
             The content IDs of the roots.
 
         Raises:
-            CorruptError: A block is not what its content ID says.
-            InvalidInputError: It is no CAR, or breaks off.
+            InvalidInputError: The source is not a CAR, is cut short, or a block does not match its content ID.
             NotFoundError: A root is to be pinned, and something below it is not here.
 
         Example:
