@@ -106,7 +106,7 @@ impl RequestDeadline {
     fn error(&self) -> Error {
         let seconds = self.0.longest.as_secs();
         let what = format!("the request took longer than {seconds} s (gateway.max_request_seconds = {seconds})");
-        let remedy = "ask for less at a time (Range, entity-bytes), or raise the limit";
+        let remedy = "ask for less at a time (Range, entity-bytes), send less at a time, or raise the limit";
         Error::new(ErrorKind::Timeout, format!("{what}: {remedy}"))
     }
 }

@@ -213,7 +213,10 @@ impl CollectionMetrics {
         Ok(Self {
             runs,
             removed_blocks: r.counter("ipfrs_gc_removed_blocks_total", "Blocks that collections removed")?,
-            freed_bytes: r.counter("ipfrs_gc_freed_bytes_total", "Bytes of the disk that collections gave back")?,
+            freed_bytes: r.counter(
+                "ipfrs_gc_freed_bytes_total",
+                "Bytes that the disk had back when collections ended, without those that responses still held",
+            )?,
             duration: r.histogram("ipfrs_gc_duration_seconds", "Time per collection of garbage", seconds)?,
             running: r.gauge("ipfrs_gc_running", "Collections of garbage that are under way")?,
         })

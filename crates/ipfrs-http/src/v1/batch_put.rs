@@ -138,9 +138,16 @@ async fn from_json(
     by_query: Option<TransactionMode>,
 ) -> Result<(BatchPut, RequestMemory)> {
     let batch = &state.node.config().batch;
+    let most = batch.max_batch_bytes;
     // Base64 takes four bytes for three; the rest of an item fits a kilobyte.
     let limit = batch.max_batch_bytes / 3 * 4 + batch.max_batch_size.min(batch.max_batch_bytes / 1_024) * 1_024;
-    let whole = body::whole(&state.node, body, limit, "batch.max_batch_bytes", "send several batches");
+    let whole = body::whole(
+        &state.node,
+        body,
+        limit,
+        "four thirds of batch.max_batch_bytes, for base64",
+        "send several batches",
+    );
     let Whole { bytes: body, mut memory } = whole.await?;
     // The blocks take three quarters of it, and texts with escapes the rest.
     memory.add(body.len())?;
@@ -148,7 +155,17 @@ async fn from_json(
     let decoded = tokio::task::spawn_blocking(move || {
         let request: PutRequest = read_json(&body, r#"{"blocks":[{"data":"BASE64"}]}"#)?;
         let mode = mode(by_query.unwrap_or(request.transaction_mode));
-        let items = request.blocks.into_iter().map(item).collect();
+        let items: Vec<_> = request.blocks.into_iter().map(item).collect();
+        let of_item = |item: &Result<BatchItem>| match item {
+            Ok(BatchItem::Put(block)) => block.data.len(),
+            _ => 0,
+        };
+        let bytes: usize = items.iter().map(of_item).sum();
+        if bytes > most {
+            return Err(Error::too_large(format!(
+                "the blocks have {bytes} bytes, over the limit of {most} (batch.max_batch_bytes): send several batches"
+            )));
+        }
         Ok((BatchPut { items, mode }, memory))
     });
     decoded.await.map_err(|e| Error::internal("decoding the batch failed").with_source(e))?
